@@ -38,7 +38,7 @@ from lakedex.metadata.records import (
 )
 from lakedex.metadata.writer import Keyed
 from lakedex.parquet.base_file_reader import iter_base_file
-from lakedex.parquet.conform import conform, conform_stored
+from lakedex.parquet.conform import conform
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import META_COLUMNS, RECORD_KEY
 
@@ -125,8 +125,6 @@ def partition_stats(
     gone: frozenset[tuple[str, str]] = frozenset(),
 ) -> tuple[Keyed, dict[str, list[ColumnStat]]]:
     """Corrected records of files that had none to trust, and stats of each partition over all of its files.
-
-    Log files count with all of their rows, those too that others have replaced: bounds, and no numbers of rows.
 
     Java prunes whole partitions by these records and takes a missing one as all-null, so each touched partition gets a
     record for every indexed column, computed again. ``written`` are the files of a commit in progress, ``gone`` the
