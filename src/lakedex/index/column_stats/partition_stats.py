@@ -38,7 +38,7 @@ from lakedex.metadata.records import (
 )
 from lakedex.metadata.writer import Keyed
 from lakedex.parquet.base_file_reader import iter_base_file
-from lakedex.parquet.conform import conform
+from lakedex.parquet.conform import conform, conform_stored
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import META_COLUMNS, RECORD_KEY
 
@@ -108,7 +108,7 @@ class StatsOfFile:
             if isinstance(found, DataRows):
                 lacking = set(self.columns) - set(found.rows.schema.names) if found.is_partial else set()
                 for batch in found.rows.to_batches():
-                    yield batch, lacking
+                    yield conform_stored(batch, pa.schema(list(self.columns.items()))), lacking
 
 
 def _any_instant(instant: str) -> bool:
