@@ -793,7 +793,7 @@ class Table:
         Raises:
             InvalidInputError: a range that cannot be read any more, since commits were archived or files cleaned;
                 the message has the earliest ``since``. In version 6 also a range that a pending write may add to.
-            UnsupportedFeatureError: a merge-on-read table, or one without meta columns.
+            UnsupportedFeatureError: a table without meta columns.
 
         Example:
             >>> since = table.snapshot().instant

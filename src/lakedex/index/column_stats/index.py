@@ -78,6 +78,7 @@ class PartitionStatsIndex(PartitionStats, MetadataIndex):
 
     partition: ClassVar[MetadataPartition] = PARTITION_STATS
     made_of: ClassVar[frozenset[str]] = frozenset({COLUMN_STATS.name})
+    covers_logs: ClassVar[bool] = True
 
     def columns(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Those of ``column_stats``."""
@@ -86,7 +87,7 @@ class PartitionStatsIndex(PartitionStats, MetadataIndex):
     def keys(self, snapshot: Snapshot) -> list[list[str]]:
         """A record for each column of each partition."""
         columns = self.columns(snapshot)
-        partitions = sorted({base.partition for base in snapshot.base_files()})
+        partitions = sorted({item.partition for item in snapshot.slices()})
         return [[partition_stats_key(column, partition) for column in columns] for partition in partitions]
 
     def validate(self, ctx: ValidationContext) -> PartitionValidation:
@@ -110,6 +111,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
     __slots__ = ()
 
     partition: ClassVar[MetadataPartition] = COLUMN_STATS
+    covers_logs: ClassVar[bool] = True
 
     def columns(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Columns that its definition lists."""
