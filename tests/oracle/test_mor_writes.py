@@ -36,6 +36,7 @@ class Life:
             "hoodie.parquet.small.file.limit": "0",
             "hoodie.write.table.version": version,
             "hoodie.record.merge.mode": mode,
+            "hoodie.compact.inline": False,
         }
         schema = keyed([]).schema
         self.table = create(path, schema, partition_by="part", table_type="mor", options=options)

@@ -20,6 +20,7 @@ from table_kit import OWN_FILE, ROWS, make, own, properties, rows
 
 VERSIONS = (6, 8, 9)
 MODES = ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING")
+NO_COMPACTION = {"hoodie.compact.inline": False}
 ALLOW = {"hoodie.datasource.insert.dup.policy": "none", "hoodie.combine.before.insert": False}
 
 Row = tuple[str, str, int, int]
@@ -27,7 +28,7 @@ Row = tuple[str, str, int, int]
 
 def mor(path: Path, version: int = 8, mode: str = MODES[0], **arguments: Any) -> Table:
     """An empty table whose inserts open new groups."""
-    options = {"hoodie.write.table.version": version, "hoodie.record.merge.mode": mode, **OWN_FILE}
+    options = {"hoodie.write.table.version": version, "hoodie.record.merge.mode": mode, **OWN_FILE, **NO_COMPACTION}
     given: dict[str, Any] = {"schema": ROWS, "partition_by": "city", "ordering_by": "ts", **arguments}
     return make(path, table_type="mor", options=options, **given)
 
