@@ -71,8 +71,12 @@ def test_compactions_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path, v
     assert any(item.log_files for item in Table.open(tmp_path).snapshot().slices())
     same_as_java(tmp_path, java, as_of=False)
 
-    # Our plan, with what a run that died leaves behind: Java writes beside it, and runs it.
+    # Our plan, with what a run that died leaves behind: we and Java write beside it, and Java runs it.
     (planned,) = table.maintenance.compact(plan_only=True).instants
+    table.upsert(
+        pa.concat_tables([rows(65, 6, "k6", "m1"), rows(1, 6, "k5")]), options={"hoodie.compact.inline": "false"}
+    )
+    table.delete(["n0"], all_partitions=True, options={"hoodie.compact.inline": "false"})
     folder = tmp_path / ".hoodie" if version == 6 else tmp_path / ".hoodie/timeline"
     (folder / f"{planned}.compaction.inflight").touch()
     base = next(i.base_file for i in Table.open(tmp_path).snapshot().slices() if i.log_files)
