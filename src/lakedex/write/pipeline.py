@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 from lakedex.commit.transaction import PendingCommit, Transaction, WriteContext, run_with_retries
 from lakedex.commit.write_preconditions import require_no_buckets
 from lakedex.engine import Engine, Frame
-from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
 from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.layout.contained_files import require_folders
 from lakedex.layout.keys import KeyGenerator
+from lakedex.maintenance.compaction_plan import groups_in_service
 from lakedex.options import WriteOptions
 from lakedex.reports import TaggingReport, WriteResult
 from lakedex.snapshot.partitions import require_key_ranges
@@ -316,6 +317,8 @@ class _Attempt:
         """Base files of the touched partitions; needed for tagging, and for filling small ones."""
         if not self.spec.is_tagged and self.spec.placement is not Placement.SMALL_FILES:
             return []
+        if self._is_merge_on_read and self.spec.is_tagged:
+            self._require_base_files(partitions)
         # Without a look-up the ranges only say which small files to fill.
         report = TaggingReport() if self.spec.lookup is Lookup.NONE else self.report
         files = find_key_ranges(self.handle.engine, self._snapshot, self.options.tagging, report, partitions)
@@ -323,6 +326,20 @@ class _Attempt:
             ranges = ((item.base.relative_path, item.low, item.high) for item in files)
             require_key_ranges(self._snapshot, self.spec.rows.keys, ranges)
         return files
+
+    def _require_base_files(self, partitions: Sequence[str] | None) -> None:
+        """Refuse to look keys up where only log files have them.
+
+        Raises:
+            UnsupportedFeatureError: names a file group.
+        """
+        for item in self._snapshot.slices(partitions):
+            if item.base_file is None:
+                raise UnsupportedFeatureError(
+                    f"{self.handle.files}: file group {item.file_id} in partition {item.partition!r} has log files "
+                    "alone, so that its keys are in no index; compact the table first",
+                    feature="log files without base file",
+                )
 
     def _tagged(self, files: Sequence[CandidateFile]) -> _Tagged:
         """Rows with the number of the file that holds their key."""
@@ -450,12 +467,14 @@ class _Attempt:
 
     def _append_to_slices(self, targets: FileAssignment) -> None:
         """Let the rows of present groups go to log files of their slices."""
+        service = groups_in_service(self._snapshot.timeline)
         paths = {target.partition for target in targets.groups}
         slices = {(item.partition, item.file_id): item for item in self._snapshot.slices(paths)}
         for place, target in enumerate(targets.groups):
             if target.base is not None:
-                item = slices[target.partition, target.file_id]
-                targets.groups[place] = replace(target, item=item, appends=True)
+                group = target.partition, target.file_id
+                planned = service[group].requested if group in service else None
+                targets.groups[place] = replace(target, item=slices[group], appends=True, service=planned)
 
     def _plan_inserts(
         self, targets: FileAssignment, files: Sequence[CandidateFile], matched: Mapping[str, int]
@@ -463,9 +482,12 @@ class _Attempt:
         row_bytes = self._row_bytes(files)
         by_path: dict[str, list[CandidateFile]] = {}
         paths = sorted({item.base.partition for item in files})
-        with_logs = {(item.partition, item.file_id) for item in self._snapshot.slices(paths) if item.log_files}
+        # New rows go to no slice that has log files or is to be compacted, as no key of a log file is looked up.
+        busy = {(item.partition, item.file_id) for item in self._snapshot.slices(paths) if item.log_files}
+        if self._is_merge_on_read:
+            busy |= groups_in_service(self._snapshot.timeline).keys()
         for item in files:
-            if (item.base.partition, item.base.file_id) not in with_logs:
+            if (item.base.partition, item.base.file_id) not in busy:
                 by_path.setdefault(item.base.partition, []).append(item)
         for row in self.summary.to_pylist():
             path = row[PARTITION]
