@@ -39,6 +39,7 @@ from lakedex.tagging.keyed_rows import (
     require_distinct_keys,
 )
 from lakedex.tagging.tagging import TaggedKeys, tag
+from lakedex.timeline.active import Timeline
 from lakedex.types import Operation, TableType
 from lakedex.write.file_assignment import (
     AssignFileGroups,
@@ -166,6 +167,8 @@ class _Attempt:
         with self.transaction.ctx.phase("find keys"):
             files = self._files(partitions)
         require_no_buckets(self._snapshot, [item.base.file_id for item in files], partitions)
+        if self._is_merge_on_read and self.spec.is_tagged:
+            self._require_indexed_keys(partitions)
         with self.transaction.ctx.phase("find keys", f"finding the files of keys in {self.handle.files}"):
             tagged = self._tagged(files)
         targets, by_file = self._targets(files, tagged)
@@ -317,8 +320,6 @@ class _Attempt:
         """Base files of the touched partitions; needed for tagging, and for filling small ones."""
         if not self.spec.is_tagged and self.spec.placement is not Placement.SMALL_FILES:
             return []
-        if self._is_merge_on_read and self.spec.is_tagged:
-            self._require_base_files(partitions)
         # Without a look-up the ranges only say which small files to fill.
         report = TaggingReport() if self.spec.lookup is Lookup.NONE else self.report
         files = find_key_ranges(self.handle.engine, self._snapshot, self.options.tagging, report, partitions)
@@ -327,18 +328,20 @@ class _Attempt:
             require_key_ranges(self._snapshot, self.spec.rows.keys, ranges)
         return files
 
-    def _require_base_files(self, partitions: Sequence[str] | None) -> None:
-        """Refuse to look keys up where only log files have them.
+    def _require_indexed_keys(self, partitions: Sequence[str] | None) -> None:
+        """Refuse to look keys up where only log files have some (Hudi's bucket index, and Flink, insert into these).
 
         Raises:
             UnsupportedFeatureError: names a file group.
         """
-        for item in self._snapshot.slices(partitions):
-            if item.base_file is None:
+        with_logs = [item for item in self._snapshot.slices(partitions) if item.log_files]
+        filled = _logs_with_inserts(self._snapshot.timeline) if with_logs else frozenset()
+        for item in with_logs:
+            if item.base_file is None or any((log.partition, log.name) in filled for log in item.log_files):
                 raise UnsupportedFeatureError(
-                    f"{self.handle.files}: file group {item.file_id} in partition {item.partition!r} has log files "
-                    "alone, so that its keys are in no index; compact the table first",
-                    feature="log files without base file",
+                    f"{self.handle.files}: file group {item.file_id} in partition {item.partition!r} has rows that its "
+                    "log files alone have, whose keys are in no index; compact the table first",
+                    feature="inserts in log files",
                 )
 
     def _tagged(self, files: Sequence[CandidateFile]) -> _Tagged:
@@ -529,6 +532,17 @@ class _Attempt:
                 *([(MOVE, pa.int32())] if self.spec.lookup is Lookup.GLOBAL else []),
             ]
         )
+
+
+def _logs_with_inserts(timeline: Timeline) -> frozenset[tuple[str, str]]:
+    """(partition, name) of log files that hold new keys, as far as delta commits of the active timeline say so."""
+    return frozenset(
+        (partition, stat.file_name)
+        for instant in timeline.completed({"deltacommit"})
+        for partition, stats in timeline.commit_metadata(instant).write_stats.items()
+        for stat in stats
+        if stat.num_inserts and stat.log_files is not None
+    )
 
 
 def _replaced_note(replaced: Mapping[str, Sequence[str]] | None) -> tuple[str, ...]:
