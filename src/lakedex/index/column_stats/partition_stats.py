@@ -108,7 +108,7 @@ class StatsOfFile:
             if isinstance(found, DataRows):
                 lacking = set(self.columns) - set(found.rows.schema.names) if found.is_partial else set()
                 for batch in found.rows.to_batches():
-                    yield conform_stored(batch, pa.schema(list(self.columns.items()))), lacking
+                    yield batch, lacking
 
 
 def _any_instant(instant: str) -> bool:
