@@ -12,7 +12,7 @@ CEILINGS = {
     "code lines": 50770,
     "longest module": 669,
     "modules under 100 lines with one importer": 5,
-    "signature lines with Any": 575,
+    "signature lines with Any": 561,
     "public members of Table": 37,
     "public definitions without docstring": 3,
     "private access in tests": 0,
