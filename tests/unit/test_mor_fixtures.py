@@ -25,6 +25,13 @@ SNAPSHOT_AND_READ_OPTIMIZED = {
     "mor_v9_wide": (2, 2),
 }
 """Rows of each table, with its log files and without."""
+
+
+def test_all_are_there() -> None:
+    assert sorted(SNAPSHOT_AND_READ_OPTIMIZED) == MERGE_ON_READ
+    assert len(VERSION_6) == 7
+
+
 REFUSED = {
     "mor_v8_trips_8i3u1d": "record index",
     "mor_v9_nonpartitioned_rollback": "record index",

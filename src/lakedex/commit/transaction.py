@@ -484,6 +484,8 @@ class Transaction:
             return
         known = {instant.requested for instant in self.snapshot.timeline.pending()}
         for group, instant in groups_in_service(now.timeline).items():
+            if instant.requested == self.instant:
+                continue  # The plan that this transaction carries out.
             tied = change.tied_to(instant.requested, now.config.version)
             if group in tied and (instant.requested not in known or group in change.gone):
                 what = f"is a pending {instant.action} of file groups that were changed by"

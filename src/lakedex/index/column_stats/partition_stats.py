@@ -38,7 +38,7 @@ from lakedex.metadata.records import (
 )
 from lakedex.metadata.writer import Keyed
 from lakedex.parquet.base_file_reader import iter_base_file
-from lakedex.parquet.conform import conform, conform_stored
+from lakedex.parquet.conform import conform
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import META_COLUMNS, RECORD_KEY
 
