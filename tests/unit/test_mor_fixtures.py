@@ -32,6 +32,11 @@ REFUSED = {
 }
 
 
+def test_all_are_there() -> None:
+    assert sorted(SNAPSHOT_AND_READ_OPTIMIZED) == MERGE_ON_READ
+    assert len(VERSION_6) == 7
+
+
 @pytest.mark.parametrize("name", MERGE_ON_READ)
 def test_merge_on_read_tables_are_read_and_written(tmp_path: Path, name: str) -> None:
     path = unpack(name, tmp_path)
