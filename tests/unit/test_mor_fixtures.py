@@ -25,18 +25,16 @@ SNAPSHOT_AND_READ_OPTIMIZED = {
     "mor_v9_wide": (2, 2),
 }
 """Rows of each table, with its log files and without."""
-
-
-def test_all_are_there() -> None:
-    assert sorted(SNAPSHOT_AND_READ_OPTIMIZED) == MERGE_ON_READ
-    assert len(VERSION_6) == 7
-
-
 REFUSED = {
     "mor_v8_trips_8i3u1d": "record index",
     "mor_v9_nonpartitioned_rollback": "record index",
     "mor_v9_timebasedkeygen_nonhivestyle": "key generator is TIMESTAMP",
 }
+
+
+def test_all_are_there() -> None:
+    assert sorted(SNAPSHOT_AND_READ_OPTIMIZED) == MERGE_ON_READ
+    assert len(VERSION_6) == 7
 
 
 @pytest.mark.parametrize("name", MERGE_ON_READ)
@@ -61,6 +59,7 @@ def test_merge_on_read_tables_are_read_and_written(tmp_path: Path, name: str) ->
     if name not in REFUSED:
         deleted = table.delete(where="true")
         assert (deleted.deleted, table.scan().count()) == (counts[0], 0)
+        assert table.scan(as_of=table.inspect.history().column("commit_time")[1].as_py()).count() == counts[0]
         table.maintenance.rollback(str(deleted.instant))
         assert table.scan().count() == counts[0]
 
