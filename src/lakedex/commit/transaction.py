@@ -30,6 +30,7 @@ from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
 from lakedex.layout.contained_files import delete_files, delete_temp
 from lakedex.layout.names import join_path
+from lakedex.maintenance.compaction_plan import groups_in_service
 from lakedex.maintenance.metadata_rebuild import disable_partitions, needs_repair, repair_metadata
 from lakedex.maintenance.recovery import recover
 from lakedex.maintenance.schedule import run_services
@@ -51,7 +52,7 @@ from lakedex.timeline.active import WRITE_ACTIONS, complete, create_inflight, cr
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata, encode_requested_replace
 from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.instant import Instant, InstantClock, State
-from lakedex.types import Operation
+from lakedex.types import Operation, TableType
 
 __all__ = [
     "PendingCommit",
@@ -146,6 +147,19 @@ class PendingCommit:
         rewritten = {(result.partition, result.file_id) for result in self.results if result.previous is not None}
         replaced = {(partition, file_id) for partition, ids in (self.replaced or {}).items() for file_id in ids}
         return frozenset(rewritten | replaced)
+
+    def tied_to(self, compaction: str, version: int) -> frozenset[tuple[str, str]]:
+        """Those of them whose new files would be lost if a compaction with this instant goes beside the write.
+
+        From version 8 on a log file finds its slice by the time when it completes, before that by the base instant in
+        its name, which may be that of a compaction.
+        """
+        logs = {
+            (result.partition, result.file_id)
+            for result in self.results
+            if version < 8 and result.log is not None and result.log.base_instant != compaction
+        }
+        return self.gone | frozenset(logs)
 
     @property
     def partitions(self) -> frozenset[str]:
@@ -382,7 +396,13 @@ class Transaction:
             if self.snapshot.timeline.is_completed(instant.requested):
                 continue
             theirs = now.timeline.commit_metadata(instant).touched_file_groups()
-            both = frozenset(ours & theirs)
+            is_compaction = instant.action == "commit" and now.config.table_type == TableType.MERGE_ON_READ
+            both = frozenset(
+                (change.tied_to(instant.requested, now.config.version) if is_compaction else ours) & theirs
+            )
+            if is_compaction and not both:
+                self._check_partition_stats(now, change.partitions, instant, theirs)
+                continue  # It changes no row.
             if both:
                 raise self._conflict("rewrote the same file groups as", instant.requested, both)
             if change.partitions_read is None:
@@ -400,7 +420,22 @@ class Transaction:
                 what = "has a later instant and completed without the schema change of"
                 raise self._conflict(what, instant.requested)
             self._check_partition_stats(now, change.partitions, instant, theirs)
+        self._check_plans(now, change)
         self._check_index_builds(now)
+
+    def _check_plans(self, now: Snapshot, change: PendingCommit) -> None:
+        """A table service that was planned since the write began does not know its files.
+
+        From version 8 on a log file belongs to the slice that the compaction opens, as it completes after the plan.
+        """
+        if now.config.table_type != TableType.MERGE_ON_READ:
+            return
+        known = {instant.requested for instant in self.snapshot.timeline.pending()}
+        for group, instant in groups_in_service(now.timeline).items():
+            tied = change.tied_to(instant.requested, now.config.version)
+            if group in tied and (instant.requested not in known or group in change.gone):
+                what = f"is a pending {instant.action} of file groups that were changed by"
+                raise self._conflict(what, instant.requested, frozenset({group}))
 
     def _check_partition_stats(
         self, now: Snapshot, ours: frozenset[str], other: Instant, theirs: frozenset[tuple[str, str]]

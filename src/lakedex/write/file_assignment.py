@@ -40,6 +40,7 @@ class FileGroupTarget:
         expected_rows: rows that the new base file will have.
         item: its slice, where that may have log files.
         appends: the rows go to a new log file of that slice; else to a new base file.
+        service: instant of a pending compaction of the group, which no new base file may overtake; None for none.
     """
 
     partition: str
@@ -48,6 +49,7 @@ class FileGroupTarget:
     expected_rows: int = 0
     item: FileSlice | None = None
     appends: bool = False
+    service: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

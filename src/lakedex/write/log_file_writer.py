@@ -23,7 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ from lakedex.codec.bloom import BloomSizing
 from lakedex.codec.log_block import encode_log_block
 from lakedex.codec.log_records import AvroBlock, delete_block_content, encode_positions, require_ordering_type
 from lakedex.engine import current_task
-from lakedex.errors import InvalidInputError
+from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.index.written_file import Collector, FileCollector, FinishedFile, WrittenFile, WrittenLog
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice
@@ -120,15 +120,37 @@ class LogFileGroupWriter:
             return self.bases.write(target, records, collectors, output)
         started = time.perf_counter()
         incoming = self._incoming(target, records)
-        moves = incoming.moves == STAYS_HERE
-        columns = self._policy.partition_columns if moves.any() else ()
+        columns = self._policy.partition_columns if (incoming.moves == STAYS_HERE).any() else ()
         stored = stored_versions(self._files, target.item, incoming.keys, self.merge, columns)
         change = self._change(incoming, stored)
+        if change is None and target.service is not None:
+            raise UnsupportedFeatureError(
+                f"{self._files}: file group {target.file_id} in partition {target.partition!r} has to be written as a "
+                "base file (a smaller ordering value than the stored one, or a key that it has twice), and compaction "
+                f"{target.service} of it is pending; run that first",
+                feature="rewriting a file group beside its compaction",
+            )
         if change is None:
             return self.bases.write(target, records, collectors, output)
         if not len(change.data) and not len(change.deletes):
             return None
-        return self._write(target.item, target.base, incoming, stored, change, collectors, output, started)
+        name, log = self._named(target.item, target.base, target.service)
+        # Java stops at an APPEND marker from version 8 on, and needs it before.
+        path = output.announce(target, str(name), "CREATE" if self.version >= 8 else "APPEND")
+        taking = {index: one.begin(self.bases.schema) for index, one in collectors.items() if one.takes_logs}
+        size = self._write_blocks(output.files, path, target, change, tuple(taking.values()))
+        rows = len(change.data)
+        finished = FinishedFile(
+            storage=output.files.storage,
+            temp=output.temp,
+            partition=target.partition,
+            file_id=target.file_id,
+            name=str(name),
+            summary=BaseFileSummary(size=size, rows=rows, bloom=b"", bloom_type="", min_key=None, max_key=None),
+            made=output.made,
+        )
+        parts = {index: one.finish(finished) for index, one in taking.items()}
+        return change.written(target, finished, log, parts, time.perf_counter() - started)
 
     def _incoming(self, target: FileGroupTarget, records: IncomingRecords) -> IncomingRows:
         rows = records.rows
@@ -160,108 +182,106 @@ class LogFileGroupWriter:
         if by_order:
             is_new &= ~late
             deletes &= ~late
-        return _Change(_by_position(is_new, stored), _by_position(deletes, stored), by_order)
+        return _Change(incoming, stored, _by_position(is_new, stored), _by_position(deletes, stored), by_order)
 
-    def _write(
+    def _write_blocks(
         self,
-        item: FileSlice,
-        base: BaseFile,
-        incoming: IncomingRows,
-        stored: StoredVersions,
+        files: TableFiles,
+        path: str,
+        target: FileGroupTarget,
         change: _Change,
-        collectors: Mapping[str, Collector],
-        output: FileOutput,
-        started: float,
-    ) -> WrittenFile:
-        name, log = self._named(item, base)
-        # Java stops at an APPEND marker from version 8 on, and needs it before.
-        kind = "CREATE" if self.version >= 8 else "APPEND"
-        path = output.announce(FileGroupTarget(item.partition, item.file_id, base), str(name), kind)
-        collecting = {
-            index: collector.begin(self.bases.schema) for index, collector in collectors.items() if collector.takes_logs
-        }
+        collectors: Sequence[FileCollector],
+    ) -> int:
+        """Write the file; its size."""
         header = {"INSTANT_TIME": self.bases.instant, "SCHEMA": self.avro_schema}
-        blocks = _Blocks(header, base.instant if self.version >= 8 else None, stored.position, self.block_bytes)
-        rows = self._rows(incoming, stored, change.data)
-        with output.files.storage.open_output(path) as file:
-            blocks.write_rows(file, rows, change.data, tuple(collecting.values()))
+        base_instant = target.base.instant if target.base is not None and self.version >= 8 else None
+        blocks = _Blocks(header, base_instant, change.stored.position, self.block_bytes)
+        with files.storage.open_output(path) as file:
+            blocks.write_rows(file, self._rows(change), change.data, collectors)
             if len(change.deletes):
-                keys = incoming.keys.take(pa.array(change.deletes))
-                ordering = self._ordering_of_deletes(incoming, stored, change)
-                blocks.write(file, "DELETE", delete_block_content(keys, item.partition, ordering), change.deletes)
-        finished = FinishedFile(
-            storage=output.files.storage,
-            temp=output.temp,
-            partition=item.partition,
-            file_id=item.file_id,
-            name=str(name),
-            summary=BaseFileSummary(
-                size=blocks.size, rows=len(change.data), bloom=b"", bloom_type="", min_key=None, max_key=None
-            ),
-            made=output.made,
-        )
-        inserted = int((~stored.live[change.data]).sum())
-        return WrittenFile(
-            partition=item.partition,
-            file_id=item.file_id,
-            file_name=str(name),
-            size=blocks.size,
-            rows=len(change.data),
-            inserted=inserted,
-            updated=len(change.data) - inserted,
-            deleted=len(change.deletes),
-            previous=None,
-            previous_instant=None,
-            moved=int((incoming.moves[change.deletes] == DELETED_HERE).sum()),
-            parts={index: collector.finish(finished) for index, collector in collecting.items()},
-            seconds=time.perf_counter() - started,
-            log=log,
-        )
+                keys = change.incoming.keys.take(pa.array(change.deletes))
+                content = delete_block_content(keys, target.partition, self._ordering_of_deletes(change))
+                blocks.write(file, "DELETE", content, change.deletes)
+        return blocks.size
 
-    def _named(self, item: FileSlice, base: BaseFile) -> tuple[LogFileName, WrittenLog]:
+    def _named(self, item: FileSlice, base: BaseFile, service: str | None) -> tuple[LogFileName, WrittenLog]:
         """The name of the new file, and what the commit says of it.
 
-        From version 8 on it has the write's own instant, before that the base instant of the slice and the next number.
+        From version 8 on it has the write's own instant, before that the base instant of its slice and the next number.
+        A pending compaction opens a slice, whose first file has the number 1.
         """
         token, instant = str(current_task()), self.bases.instant
         if self.version >= 8:
             name = LogFileName(item.file_id, instant, 1, token)
             return name, WrittenLog(version=1, base_instant=instant, base_file="", log_files=(str(name),))
-        older = [parsed for log in item.log_files if (parsed := parse_log_file_name(log.name)) is not None]
-        number = max((log.version for log in older if log.instant == base.instant), default=0) + 1
-        name = LogFileName(item.file_id, base.instant, number, token)
-        names = (*(log.name for log in item.log_files), str(name))
-        return name, WrittenLog(version=number, base_instant=base.instant, base_file=base.name, log_files=names)
+        base_instant = service or base.instant
+        older = [log.name for log in item.log_files if log.instant == base_instant]
+        numbers = [parsed.version for text in older if (parsed := parse_log_file_name(text)) is not None]
+        number = max(numbers, default=0) + 1
+        name = LogFileName(item.file_id, base_instant, number, token)
+        return name, WrittenLog(
+            version=number,
+            base_instant=base_instant,
+            base_file=base.name if service is None else "",
+            log_files=(*older, str(name)),
+        )
 
-    def _rows(self, incoming: IncomingRows, stored: StoredVersions, data: IntArray) -> Iterator[pa.RecordBatch]:
+    def _rows(self, change: _Change) -> Iterator[pa.RecordBatch]:
         """The rows to write, some at a time, as they are stored."""
-        if not len(data):
+        if not len(change.data):
             return
-        written = incoming.as_stored()
-        stays = incoming.moves == STAYS_HERE
-        for start in range(0, len(data), _ROWS_AT_ONCE):
-            numbers = data[start : start + _ROWS_AT_ONCE]
+        written, stays = change.incoming.as_stored(), change.incoming.moves == STAYS_HERE
+        for start in range(0, len(change.data), _ROWS_AT_ONCE):
+            numbers = change.data[start : start + _ROWS_AT_ONCE]
             batch = written.take(pa.array(numbers))
-            yield _with_partition_of(batch, stored.rows, numbers, stays, self._policy.partition_columns)
+            yield _with_partition_of(batch, change.stored.rows, numbers, stays, self._policy.partition_columns)
 
-    def _ordering_of_deletes(self, incoming: IncomingRows, stored: StoredVersions, change: _Change) -> list[pa.Array]:
+    def _ordering_of_deletes(self, change: _Change) -> list[pa.Array]:
         """The ordering values of deletes: their own where rows meet stored rows by these, else those of stored rows."""
-        numbers, names = pa.array(change.deletes), self.merge.ordering_fields
-        if change.by_order and all(name in incoming.rows.schema.names for name in names):
-            return [decode_dictionary(incoming.rows.column(name)).take(numbers) for name in names]
-        return [stored.rows.column(name).combine_chunks().take(numbers) for name in names]
+        numbers, names, rows = pa.array(change.deletes), self.merge.ordering_fields, change.incoming.rows
+        if change.by_order and all(name in rows.schema.names for name in names):
+            return [decode_dictionary(rows.column(name)).take(numbers) for name in names]
+        return [change.stored.rows.column(name).combine_chunks().take(numbers) for name in names]
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Numbers of incoming rows that are written and that delete, each by position in the base file.
+    """The change of a slice.
 
-    ``by_order`` says that they meet stored rows by their ordering values.
+    Attributes:
+        incoming: rows that come to it.
+        stored: what it has of their keys.
+        data, deletes: numbers of rows that are written and that delete, each by position in the base file.
+        by_order: the rows meet stored rows by their ordering values.
     """
 
+    incoming: IncomingRows
+    stored: StoredVersions
     data: IntArray
     deletes: IntArray
     by_order: bool
+
+    def written(
+        self, target: FileGroupTarget, file: FinishedFile, log: WrittenLog, parts: Mapping[str, Any], seconds: float
+    ) -> WrittenFile:
+        """The result of writing it."""
+        inserted = int((~self.stored.live[self.data]).sum())
+        return WrittenFile(
+            partition=target.partition,
+            file_id=target.file_id,
+            file_name=file.name,
+            size=file.summary.size,
+            rows=len(self.data),
+            inserted=inserted,
+            updated=len(self.data) - inserted,
+            deleted=len(self.deletes),
+            previous=None,
+            previous_instant=None,
+            moved=int((self.incoming.moves[self.deletes] == DELETED_HERE).sum()),
+            parts=parts,
+            seconds=seconds,
+            log=log,
+        )
 
 
 @dataclass(slots=True)

@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 from lakedex.commit.transaction import PendingCommit, Transaction, WriteContext, run_with_retries
 from lakedex.commit.write_preconditions import require_no_buckets
 from lakedex.engine import Engine, Frame
-from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
 from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.layout.contained_files import require_folders
 from lakedex.layout.keys import KeyGenerator
+from lakedex.maintenance.compaction_plan import groups_in_service
 from lakedex.options import WriteOptions
 from lakedex.reports import TaggingReport, WriteResult
 from lakedex.snapshot.partitions import require_key_ranges
@@ -38,6 +39,7 @@ from lakedex.tagging.keyed_rows import (
     require_distinct_keys,
 )
 from lakedex.tagging.tagging import TaggedKeys, tag
+from lakedex.timeline.active import Timeline
 from lakedex.types import Operation, TableType
 from lakedex.write.file_assignment import (
     AssignFileGroups,
@@ -165,6 +167,8 @@ class _Attempt:
         with self.transaction.ctx.phase("find keys"):
             files = self._files(partitions)
         require_no_buckets(self._snapshot, [item.base.file_id for item in files], partitions)
+        if self._is_merge_on_read and self.spec.is_tagged:
+            self._require_indexed_keys(partitions)
         with self.transaction.ctx.phase("find keys", f"finding the files of keys in {self.handle.files}"):
             tagged = self._tagged(files)
         targets, by_file = self._targets(files, tagged)
@@ -324,6 +328,22 @@ class _Attempt:
             require_key_ranges(self._snapshot, self.spec.rows.keys, ranges)
         return files
 
+    def _require_indexed_keys(self, partitions: Sequence[str] | None) -> None:
+        """Refuse to look keys up where only log files have some (Hudi's bucket index, and Flink, insert into these).
+
+        Raises:
+            UnsupportedFeatureError: names a file group.
+        """
+        with_logs = [item for item in self._snapshot.slices(partitions) if item.log_files]
+        filled = _logs_with_inserts(self._snapshot.timeline) if with_logs else frozenset()
+        for item in with_logs:
+            if item.base_file is None or any((log.partition, log.name) in filled for log in item.log_files):
+                raise UnsupportedFeatureError(
+                    f"{self.handle.files}: file group {item.file_id} in partition {item.partition!r} has rows that its "
+                    "log files alone have, whose keys are in no index; compact the table first",
+                    feature="inserts in log files",
+                )
+
     def _tagged(self, files: Sequence[CandidateFile]) -> _Tagged:
         """Rows with the number of the file that holds their key."""
         engine, lookup, rows = self.handle.engine, self.spec.lookup, self.spec.rows
@@ -450,12 +470,14 @@ class _Attempt:
 
     def _append_to_slices(self, targets: FileAssignment) -> None:
         """Let the rows of present groups go to log files of their slices."""
+        service = groups_in_service(self._snapshot.timeline)
         paths = {target.partition for target in targets.groups}
         slices = {(item.partition, item.file_id): item for item in self._snapshot.slices(paths)}
         for place, target in enumerate(targets.groups):
             if target.base is not None:
-                item = slices[target.partition, target.file_id]
-                targets.groups[place] = replace(target, item=item, appends=True)
+                group = target.partition, target.file_id
+                planned = service[group].requested if group in service else None
+                targets.groups[place] = replace(target, item=slices[group], appends=True, service=planned)
 
     def _plan_inserts(
         self, targets: FileAssignment, files: Sequence[CandidateFile], matched: Mapping[str, int]
@@ -463,9 +485,12 @@ class _Attempt:
         row_bytes = self._row_bytes(files)
         by_path: dict[str, list[CandidateFile]] = {}
         paths = sorted({item.base.partition for item in files})
-        with_logs = {(item.partition, item.file_id) for item in self._snapshot.slices(paths) if item.log_files}
+        # New rows go to no slice that has log files or is to be compacted, as no key of a log file is looked up.
+        busy = {(item.partition, item.file_id) for item in self._snapshot.slices(paths) if item.log_files}
+        if self._is_merge_on_read:
+            busy |= groups_in_service(self._snapshot.timeline).keys()
         for item in files:
-            if (item.base.partition, item.base.file_id) not in with_logs:
+            if (item.base.partition, item.base.file_id) not in busy:
                 by_path.setdefault(item.base.partition, []).append(item)
         for row in self.summary.to_pylist():
             path = row[PARTITION]
@@ -507,6 +532,17 @@ class _Attempt:
                 *([(MOVE, pa.int32())] if self.spec.lookup is Lookup.GLOBAL else []),
             ]
         )
+
+
+def _logs_with_inserts(timeline: Timeline) -> frozenset[tuple[str, str]]:
+    """(partition, name) of log files that hold new keys, as far as delta commits of the active timeline say so."""
+    return frozenset(
+        (partition, stat.file_name)
+        for instant in timeline.completed({"deltacommit"})
+        for partition, stats in timeline.commit_metadata(instant).write_stats.items()
+        for stat in stats
+        if stat.num_inserts and stat.log_files is not None
+    )
 
 
 def _replaced_note(replaced: Mapping[str, Sequence[str]] | None) -> tuple[str, ...]:

@@ -16,10 +16,12 @@ from lakedex.codec.avro_vectorized import decode_datums, split_avro_block
 from lakedex.codec.log_block import LogBlock, decode_delete_block, decode_log_blocks
 from lakedex.codec.log_records import encode_positions
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from seams import ANNOUNCED, meanwhile
 from table_kit import OWN_FILE, ROWS, make, own, properties, rows
 
 VERSIONS = (6, 8, 9)
 MODES = ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING")
+SMALL_FILES = {"hoodie.parquet.small.file.limit": 1 << 20}
 NO_COMPACTION = {"hoodie.compact.inline": False}
 ALLOW = {"hoodie.datasource.insert.dup.policy": "none", "hoodie.combine.before.insert": False}
 
@@ -252,3 +254,48 @@ def test_a_write_that_fails_leaves_no_log_file(tmp_path: Path) -> None:
         table.upsert(rows(("0", "a", 2, 2), ("1", "b", None, 2)))
     assert list(log_blocks(tmp_path)) == []
     assert own(table) == [("0", "a", 1, 1), ("1", "b", 1, 1)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_writes_beside_a_pending_compaction(tmp_path: Path, version: int) -> None:
+    table = mor(tmp_path, version)
+    table.insert(rows(*((str(n), "a", 10, n) for n in range(5))))
+    table.upsert(rows(("0", "a", 11, 7)))
+    plan = table.maintenance.compact(plan_only=True)
+    table.upsert(rows(("0", "a", 12, 8), ("1", "a", 12, 8), ("9", "a", 1, 9)), options=SMALL_FILES)
+    table.delete(where="id = '2'")
+    left = [("0", "a", 12, 8), ("1", "a", 12, 8), ("3", "a", 10, 3), ("4", "a", 10, 4), ("9", "a", 1, 9)]
+    assert own(table) == own(Table.open(tmp_path)) == left
+    with pytest.raises(UnsupportedFeatureError, match=rf"compaction {plan.instants[0]} of it is pending"):
+        table.update({"ts": 1}, where="id = '3'")
+    table.maintenance.compact(instant=plan.instants[0])
+    assert own(table) == own(Table.open(tmp_path)) == left
+    assert sorted(len(item.log_files) for item in table.snapshot().slices()) == [0, 2]
+    table.update({"ts": 1}, where="id = '3'")
+    table.upsert(rows(("2", "a", 12, 2)))
+    assert own(table) == [*left[:2], ("2", "a", 12, 2), ("3", "a", 1, 3), *left[3:]]
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["planned", "run"])
+@pytest.mark.parametrize("rewrites", [False, True], ids=["log", "base"])
+def test_a_compaction_that_comes_in_between(tmp_path: Path, ends: bool, rewrites: bool) -> None:
+    """In version 6 a compaction waits for writers that have begun: they have chosen the names of their files."""
+    table = mor(tmp_path)
+    table.insert(rows(("0", "a", 10, 0), *([("0", "a", 10, 1)] * rewrites), ("1", "a", 10, 1)), options=ALLOW)
+    table.upsert(rows(("1", "a", 11, 7)))
+    opened = Table.open(tmp_path, options=NO_COMPACTION)
+    other = meanwhile(opened, lambda other: other.maintenance.compact(plan_only=not ends), ANNOUNCED)
+    given = rows(("0", "a", 12, 8), ("1", "a", 12, 8))
+    if rewrites and not ends:
+        with pytest.raises(UnsupportedFeatureError, match="of it is pending"):
+            other.upsert(given)
+        assert own(Table.open(tmp_path))[2] == ("1", "a", 11, 7)
+        return
+    result = other.upsert(given)
+    assert result.updated == 2 + rewrites
+    left = [("0", "a", 12, 8)] * (1 + rewrites) + [("1", "a", 12, 8)]
+    assert own(Table.open(tmp_path)) == left
+    for pending in Table.open(tmp_path).snapshot().timeline.pending({"compaction"}):
+        table.maintenance.compact(instant=pending.requested)
+        assert own(Table.open(tmp_path)) == left
+    assert [len(item.log_files) for item in Table.open(tmp_path).snapshot().slices()] == [0 if rewrites else 1]
