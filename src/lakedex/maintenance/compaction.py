@@ -419,7 +419,8 @@ class _CompactionRun:
     def _index(self, now: Snapshot, files: Sequence[WrittenFile]) -> list[IndexUpdate]:
         """Additions of each index to the metadata table.
 
-        Stats of a partition that has log files left keep their wider bounds.
+        Partitions keep their wider stats while a write is under way that began before: readers take the stats of the
+        later instant, which is that of the compaction, and do not find the write's own.
         """
         rest = without_planned(now, self.plan)
         ctx = CommitContext(
@@ -430,7 +431,7 @@ class _CompactionRun:
             collectors=self.collectors,
             run=self.handle.engine.run,
         )
-        logged = {item.partition for item in rest.slices() if item.log_files}
+        older = any(writing.requested < self.inflight.requested for writing in now.timeline.pending(WRITE_ACTIONS))
         updates = []
         for index in INDEXES:
             try:
@@ -440,7 +441,10 @@ class _CompactionRun:
                     raise
                 update = IndexUpdate(notes=(f"the index {index.name} does not cover this compaction ({error})",))
             self.notes += update.notes
-            updates.append(_without_partitions(update, logged))
+            records = {
+                name: own for name, own in update.records.items() if not (older and name == PARTITION_STATS.name)
+            }
+            updates.append(replace(update, records=records))
         return updates
 
     def _remove_unaccepted(self, files: Sequence[WrittenFile]) -> None:
@@ -526,18 +530,6 @@ def _listed(files: Sequence[WrittenFile]) -> Keyed:
         added.setdefault(file.partition, {})[file.file_name] = file.size
     records: Keyed = [(files_key(partition), files_record(sizes)) for partition, sizes in added.items()]
     return [*records, (ALL_PARTITIONS, all_partitions_record(files_key(partition) for partition in added))]
-
-
-_STATS = "ColumnStatsMetadata"
-
-
-def _without_partitions(update: IndexUpdate, partitions: set[str]) -> IndexUpdate:
-    """Without the stats over some partitions."""
-    stats = update.records.get(PARTITION_STATS.name)
-    if stats is None:
-        return update
-    kept = [(k, r) for k, r in stats if not isinstance(r, dict) or r[_STATS]["fileName"] not in partitions]
-    return replace(update, records={**update.records, PARTITION_STATS.name: kept})
 
 
 def _write_stats(done: Sequence[CompactedGroup], slices: Sequence[FileSlice]) -> dict[str, tuple[WriteStat, ...]]:

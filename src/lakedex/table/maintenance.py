@@ -119,10 +119,10 @@ class Maintenance:
     ) -> TableCompaction:
         """Merge the log files of a merge-on-read table into new base files.
 
-        Writes do so by themselves, as with Hudi's Spark writers: when there are ``hoodie.compact.inline.max.delta
-        .commits`` (5) delta commits since the last compaction, unless ``hoodie.compact.inline`` is false. Pending plans
-        are run first, those of Hudi too. Rows keep their commit times, so no query of changes shows them again; other
-        writers go on meanwhile.
+        Writes do so by themselves, as with Hudi's Spark writers: at the fifth delta commit since the last compaction
+        (``hoodie.compact.inline.max.delta.commits``), unless ``hoodie.compact.inline`` is false. Pending plans are run
+        first, those of Hudi too. Rows keep their commit times, so no query of changes shows them again; other writers
+        go on meanwhile.
 
         Args:
             plan_only: only write a plan to the timeline, which any call, or Hudi, runs later.
