@@ -232,7 +232,7 @@ def _run(snapshot: Snapshot, restore: Instant, plan: RestorePlan, clock: Instant
         else:
             remove_metadata_of(snapshot, requested)  # Hudi has removed its instant, and restores the metadata last.
     names = {requested for requested, _ in plan.instants}
-    kept = kept_log_files(one for found in done.values() for one in found)
+    kept = kept_log_files(snapshot.files, (one for found in done.values() for one in found))
     if kept or written_since(replace_metadata_timeline(snapshot), names):
         remove_metadata_of(snapshot, restore.requested)
         now = replace_metadata_timeline(snapshot)

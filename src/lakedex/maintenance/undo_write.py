@@ -326,7 +326,7 @@ def _correct(snapshot: Snapshot, done: RollbackMetadata, files: Iterable[tuple[s
     """Write the correction again if a rollback that died has written it."""
     remove_metadata_of(snapshot, done.started)
     own = replace_metadata_timeline(snapshot_without(snapshot, {done.instant}))
-    record_undo(own, by_partition(files), done.started, clock, added=kept_log_files([done]))
+    record_undo(own, by_partition(files), done.started, clock, added=kept_log_files(snapshot.files, [done]))
 
 
 def replace_metadata_timeline(snapshot: Snapshot) -> Snapshot:
@@ -336,18 +336,19 @@ def replace_metadata_timeline(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, metadata=fresh, _view=None)
 
 
-def kept_log_files(rollbacks: Iterable[RollbackMetadata]) -> dict[str, dict[str, int]]:
-    """Log files that rollbacks of version 6 left and added, with their sizes, by partition."""
-    found: dict[str, dict[str, int]] = {}
-    gone: set[str] = set()
+def kept_log_files(files: TableFiles, rollbacks: Iterable[RollbackMetadata]) -> dict[str, dict[str, int]]:
+    """Log files that rollbacks of version 6 left and added and that are still there, with their sizes, by partition.
+
+    A later rollback of the same restore may have deleted some, also before it died and was begun again.
+    """
+    named: dict[str, set[str]] = {}
     for one in rollbacks:
         for logs in (one.failed_logs, one.command_logs):
             for partition, sizes in logs.items():
-                found.setdefault(partition, {}).update((last_part(path), size) for path, size in sizes.items())
-        gone |= {last_part(path) for paths in one.deleted.values() for path in paths}
-    return {
-        path: left for path, logs in found.items() if (left := {n: size for n, size in logs.items() if n not in gone})
-    }
+                named.setdefault(partition, set()).update(map(last_part, sizes))
+    present = {path: {entry.name: entry.size for entry in list_folder(files, path)} for path in named}
+    kept = {path: {name: present[path][name] for name in own & present[path].keys()} for path, own in named.items()}
+    return {path: logs for path, logs in kept.items() if logs}
 
 
 def by_partition(files: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
