@@ -7,12 +7,12 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 286,
+    "files in src": 282,
     "modules without __init__": 256,
-    "code lines": 49615,
+    "code lines": 49681,
     "longest module": 633,
     "modules under 100 lines with one importer": 5,
-    "signature lines with Any": 559,
+    "signature lines with Any": 562,
     "public members of Table": 37,
     "public definitions without docstring": 3,
     "private access in tests": 0,

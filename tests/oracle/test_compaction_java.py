@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from compare import assert_same_rows
-from java_judge import JavaJudge
+from java_judge import READ_SKIPPING, JavaJudge
 from rust_judge import RustJudge
 from test_mor import COMPACT, PAYLOADS, SCHEDULE, Writer, rows, same_as_java
 
@@ -27,6 +27,11 @@ def own_rows(table: Table) -> list[dict[str, Any]]:
     """Rows with their commit times, without the names of files."""
     found = Table.open(table.path).scan(meta_columns=True).to_arrow().drop_columns(["_hoodie_file_name"])
     return sorted(found.to_pylist(), key=lambda row: str(row["key"]))
+
+
+def rows_under(table: Table, where: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = Table.open(table.path).scan(where).to_arrow().to_pylist()
+    return found
 
 
 def pending(table: Table) -> list[State]:
@@ -49,6 +54,9 @@ def test_compactions_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path, v
     assert (done.file_groups, done.deleted) == (2 if partition else 1, 2)
     assert own_rows(table) == before
     assert table.indexes.stats("values").files_uncovered == 0
+    wheres = [f"value {test} {value}" for test in ("=", ">=") for value in range(5)]
+    by_value = [sorted(row["key"] for row in rows_under(table, where)) for where in wheres]
+    assert java.matches(tmp_path, wheres, options=READ_SKIPPING) == by_value
     same_as_java(tmp_path, java, as_of=version == 9)
 
     # Java goes on upon our base files, and plans: we run its plan beside its later writes.
@@ -63,8 +71,12 @@ def test_compactions_in_turn(java: JavaJudge, rust: RustJudge, tmp_path: Path, v
     assert any(item.log_files for item in Table.open(tmp_path).snapshot().slices())
     same_as_java(tmp_path, java, as_of=False)
 
-    # Our plan, with what a run that died leaves behind: Java writes beside it, and runs it.
+    # Our plan, with what a run that died leaves behind: we and Java write beside it, and Java runs it.
     (planned,) = table.maintenance.compact(plan_only=True).instants
+    table.upsert(
+        pa.concat_tables([rows(65, 6, "k6", "m1"), rows(1, 6, "k5")]), options={"hoodie.compact.inline": "false"}
+    )
+    table.delete(["n0"], all_partitions=True, options={"hoodie.compact.inline": "false"})
     folder = tmp_path / ".hoodie" if version == 6 else tmp_path / ".hoodie/timeline"
     (folder / f"{planned}.compaction.inflight").touch()
     base = next(i.base_file for i in Table.open(tmp_path).snapshot().slices() if i.log_files)

@@ -444,7 +444,11 @@ class Transaction:
 
         Every reader takes the log files of the metadata table in the order of their instants.
         """
+        own = now.metadata.timeline
         if other.requested < self.instant or not now.metadata.has(PARTITION_STATS.name):
+            return
+        known = own.is_completed(other.requested)
+        if known and PARTITION_STATS.name not in own.commit_metadata(other.requested).write_stats:
             return
         shared = ours & {partition for partition, _ in theirs}
         if shared:

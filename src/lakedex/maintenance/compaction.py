@@ -14,6 +14,7 @@ Memory: the list of the table's slices, and what tasks return of each file (:mod
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -97,6 +98,7 @@ class TableCompaction(Report):
         bytes_written: size of the new base files.
         seconds: the whole call.
         notes: what else the user should know.
+        dry_run: whether nothing was written, so that ``instants`` are pending plans.
     """
 
     instants: tuple[str, ...] = ()
@@ -112,12 +114,16 @@ class TableCompaction(Report):
     bytes_written: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    dry_run: bool = False
 
     def card(self) -> Card:
         """The files that were merged."""
-        if not self.instants:
+        if not self.file_groups:
             return Card("compaction", f"nothing to merge, {self.seconds:.2f} s", [notes(self.notes)])
         logs, groups = counted(self.log_files, "log file"), counted(self.file_groups, "file group")
+        if self.dry_run:
+            head = f"would merge {logs} of {groups}, {size_text(self.bytes_read)}, {self.seconds:.2f} s"
+            return Card("compaction (dry run)", head, [notes(self.notes)])
         title = f"compaction {', '.join(self.instants)}"
         if self.planned_only:
             head = f"planned: {logs} of {groups}, {size_text(self.bytes_read)}, {self.seconds:.2f} s"
@@ -138,22 +144,25 @@ def compact_table(
     plan_only: bool = False,
     instant: str | None = None,
     partitions: Sequence[str] | None = None,
+    dry_run: bool = False,
 ) -> TableCompaction:
     """Run pending compactions and a new one; see :meth:`lakedex.Maintenance.compact`."""
     started = time.perf_counter()
     now = handle.snapshot()
-    _require_merge_on_read(now)
-    if plan_only and instant is not None:
-        raise InvalidInputError("plan_only makes a new plan and instant runs an old one; give one of them")
-    pending = now.timeline.pending({"compaction"})
-    if instant is not None:
-        pending = tuple(found for found in pending if found.requested == instant)
-        if not pending:
-            raise InvalidInputError(f"{now.files} has no pending compaction {instant}; inspect.timeline() shows them")
-    done = TableCompaction(notes=options.notes)
-    if not plan_only:
-        for found in pending:
-            done = _sum(done, replace(_run(handle, options, found.requested), found=(found.requested,)))
+    pending = _chosen(now, plan_only, instant)
+    done = TableCompaction(notes=options.notes, dry_run=dry_run)
+    if dry_run:
+        target = options.compaction.target_io
+        plans = [(found, planned_operations(now.timeline, found)) for found in pending]
+        if instant is None:
+            plans.append((_PLANNED_NOW, plan_operations(now, LAST_INSTANT, target, partitions)))
+        for found, plan in plans:
+            named = () if found is _PLANNED_NOW else (found.requested,)
+            figures = _figures(plan, planned_slices(now, found, plan))
+            done = _sum(done, replace(figures, instants=named, found=named))
+        return replace(done, seconds=time.perf_counter() - started)
+    for found in pending:
+        done = _sum(done, replace(_run(handle, options, found.requested), found=(found.requested,)))
     if instant is None:
         planned = _plan(handle, options, partitions, runs=not plan_only)
         new = planned if plan_only or not planned.instants else _run(handle, options, planned.instants[0])
@@ -209,6 +218,27 @@ def unschedule(handle: TableContext, options: WriteOptions, instant: str) -> Non
         remove_pending(snapshot.timeline, pending)
 
 
+LAST_INSTANT = "9" * 17
+"""After every instant."""
+
+
+_PLANNED_NOW = Instant(LAST_INSTANT, "compaction", State.REQUESTED, None, "")
+
+
+def _chosen(snapshot: Snapshot, plan_only: bool, instant: str | None) -> tuple[Instant, ...]:
+    """The pending compactions that a call runs."""
+    _require_merge_on_read(snapshot)
+    pending = snapshot.timeline.pending({"compaction"})
+    if instant is None:
+        return () if plan_only else pending
+    if plan_only:
+        raise InvalidInputError("plan_only makes a new plan and instant runs an old one; give one of them")
+    pending = tuple(found for found in pending if found.requested == instant)
+    if not pending:
+        raise InvalidInputError(f"{snapshot.files} has no pending compaction {instant}; inspect.timeline() shows them")
+    return pending
+
+
 def _require_merge_on_read(snapshot: Snapshot) -> None:
     if snapshot.config.table_type != TableType.MERGE_ON_READ:
         raise InvalidInputError(
@@ -252,10 +282,14 @@ def _plan(
         lock.check()
         create_requested(snapshot.timeline, requested, "compaction", encode_compaction_plan(operations))
     slices = planned_slices(snapshot, Instant(requested, "compaction", State.REQUESTED, None, ""), operations)
+    return replace(_figures(operations, slices), instants=(requested,))
+
+
+def _figures(plan: Sequence[CompactionOperation], slices: Sequence[FileSlice]) -> TableCompaction:
+    """The figures of a plan."""
     return TableCompaction(
-        instants=(requested,),
-        file_groups=len(operations),
-        log_files=sum(len(operation.logs) for operation in operations),
+        file_groups=len(plan),
+        log_files=sum(len(operation.logs) for operation in plan),
         bytes_read=sum(item.size for item in slices),
     )
 
@@ -303,6 +337,7 @@ class _CompactionRun:
             files=snapshot.files,
             timeline_path=snapshot.timeline.path,
             instant=instant,
+            run=random.SystemRandom().randrange(1 << 30),
             merge=MergeSettings.of(snapshot),
             settings=BaseFileSettings(
                 avro_schema=json.dumps(with_meta_fields(arrow_to_avro(snapshot.schema, snapshot.config.name))),
@@ -384,7 +419,8 @@ class _CompactionRun:
     def _index(self, now: Snapshot, files: Sequence[WrittenFile]) -> list[IndexUpdate]:
         """Additions of each index to the metadata table.
 
-        Stats of a partition that has log files left keep their wider bounds.
+        Partitions keep their wider stats while a write is under way that began before: readers take the stats of the
+        later instant, which is that of the compaction, and do not find the write's own.
         """
         rest = without_planned(now, self.plan)
         ctx = CommitContext(
@@ -395,7 +431,7 @@ class _CompactionRun:
             collectors=self.collectors,
             run=self.handle.engine.run,
         )
-        logged = {item.partition for item in rest.slices() if item.log_files}
+        older = any(writing.requested < self.inflight.requested for writing in now.timeline.pending(WRITE_ACTIONS))
         updates = []
         for index in INDEXES:
             try:
@@ -405,7 +441,10 @@ class _CompactionRun:
                     raise
                 update = IndexUpdate(notes=(f"the index {index.name} does not cover this compaction ({error})",))
             self.notes += update.notes
-            updates.append(_without_partitions(update, logged))
+            records = {
+                name: own for name, own in update.records.items() if not (older and name == PARTITION_STATS.name)
+            }
+            updates.append(replace(update, records=records))
         return updates
 
     def _remove_unaccepted(self, files: Sequence[WrittenFile]) -> None:
@@ -435,15 +474,13 @@ def _run(handle: TableContext, options: WriteOptions, requested: str) -> TableCo
         run.abandon(error)
         raise
     counts = [item.counts for item in done]
-    return TableCompaction(
+    return replace(
+        _figures(run.plan, run.slices),
         instants=(requested,),
-        file_groups=len(done),
-        log_files=sum(len(item.log_files) for item in run.slices),
         rows=sum(item.file.rows for item in done),
         updated=sum(count.updated for count in counts),
         deleted=sum(count.deleted for count in counts),
         inserted=sum(count.inserted for count in counts),
-        bytes_read=sum(item.size for item in run.slices),
         bytes_written=sum(item.file.size for item in done),
         notes=tuple(run.notes),
     )
@@ -495,18 +532,6 @@ def _listed(files: Sequence[WrittenFile]) -> Keyed:
     return [*records, (ALL_PARTITIONS, all_partitions_record(files_key(partition) for partition in added))]
 
 
-_STATS = "ColumnStatsMetadata"
-
-
-def _without_partitions(update: IndexUpdate, partitions: set[str]) -> IndexUpdate:
-    """Without the stats over some partitions."""
-    stats = update.records.get(PARTITION_STATS.name)
-    if stats is None:
-        return update
-    kept = [(k, r) for k, r in stats if not isinstance(r, dict) or r[_STATS]["fileName"] not in partitions]
-    return replace(update, records={**update.records, PARTITION_STATS.name: kept})
-
-
 def _write_stats(done: Sequence[CompactedGroup], slices: Sequence[FileSlice]) -> dict[str, tuple[WriteStat, ...]]:
     stats: dict[str, tuple[WriteStat, ...]] = {}
     for item, merged in zip(done, slices, strict=True):
@@ -548,4 +573,5 @@ def _sum(first: TableCompaction, second: TableCompaction) -> TableCompaction:
         bytes_read=first.bytes_read + second.bytes_read,
         bytes_written=first.bytes_written + second.bytes_written,
         notes=first.notes + second.notes,
+        dry_run=first.dry_run,
     )

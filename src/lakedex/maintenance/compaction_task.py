@@ -44,6 +44,8 @@ class CompactFileGroup:
         files: the table's files.
         timeline_path: the folder of its instants.
         instant: the compaction's.
+        run: a number of this run. Files of a run that was undone may stay marked as deleted in the metadata table, so
+            that a later run must not give its files the same names.
         merge: how the table's log records are merged.
         settings: of the new file.
         collectors: what is collected of the file, by index.
@@ -52,6 +54,7 @@ class CompactFileGroup:
     files: TableFiles
     timeline_path: str
     instant: str
+    run: int
     merge: MergeSettings
     settings: BaseFileSettings
     collectors: Mapping[str, Collector]
@@ -59,7 +62,8 @@ class CompactFileGroup:
     def __call__(self, item: FileSlice) -> CompactedGroup:
         """Write one file, after its marker. An attempt that comes after the end of the compaction leaves nothing."""
         storage, temp = self.files.storage.batched(self.files.base_path), self.files.temp(self.instant)
-        name = str(BaseFileName(item.file_id, str(current_task()), self.instant))
+        token = str(replace(current_task(), stage=self.run))
+        name = str(BaseFileName(item.file_id, token, self.instant))
         path = self.files.path(item.partition, name)
         marker = f"{temp}/{join_path(item.partition, marker_name(name, 'CREATE'))}"
         made = [marker, path]

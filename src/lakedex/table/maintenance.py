@@ -114,14 +114,15 @@ class Maintenance:
         instant: str | None = None,
         target_io: int | None = None,
         partitions: Sequence[str] | None = None,
+        dry_run: bool = False,
         options: Options = None,
     ) -> TableCompaction:
         """Merge the log files of a merge-on-read table into new base files.
 
-        Writes do so by themselves, as with Hudi's Spark writers: when there are ``hoodie.compact.inline.max.delta
-        .commits`` (5) delta commits since the last compaction, unless ``hoodie.compact.inline`` is false. Pending plans
-        are run first, those of Hudi too. Rows keep their commit times, so no query of changes shows them again; other
-        writers go on meanwhile.
+        Writes do so by themselves, as with Hudi's Spark writers: at the fifth delta commit since the last compaction
+        (``hoodie.compact.inline.max.delta.commits``), unless ``hoodie.compact.inline`` is false. Pending plans are run
+        first, those of Hudi too. Rows keep their commit times, so no query of changes shows them again; other writers
+        go on meanwhile.
 
         Args:
             plan_only: only write a plan to the timeline, which any call, or Hudi, runs later.
@@ -129,6 +130,7 @@ class Maintenance:
             target_io: MiB that a new plan reads and writes at most, but for its last file group
                 (``hoodie.compaction.target.io``, 512,000).
             partitions: partition paths that a new plan looks at; None for all.
+            dry_run: only report the files that would be merged, without those that came after a pending plan.
             options: ``hoodie.*`` options of this call.
 
         Returns:
@@ -150,7 +152,14 @@ class Maintenance:
             if target_io < 1:
                 raise InvalidInputError(f"target_io is a number of MiB from 1 up, not {target_io}")
             parsed = replace(parsed, compaction=replace(parsed.compaction, target_io=target_io))
-        result = compact_table(self._table.context, parsed, plan_only=plan_only, instant=instant, partitions=partitions)
+        result = compact_table(
+            self._table.context,
+            parsed,
+            plan_only=plan_only,
+            instant=instant,
+            partitions=partitions,
+            dry_run=dry_run,
+        )
         self._table.refresh_views()
         return result
 

@@ -23,7 +23,8 @@ from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.instant import State, instant_to_epoch_ms
 from lakedex.timeline.service_metadata import CompactionOperation, encode_compaction_plan
 from lakedex.types import FILE_NAME, RECORD_KEY
-from table_kit import picture
+from seams import ANNOUNCED, meanwhile
+from table_kit import make, picture, rows
 
 JAVA_1_2 = ["bucket_consistent", "mor_pend_v9", "mor_soft_delete", "mor_v6"]
 NOT_WRITTEN = {"mor_v8_trips_8i3u1d", "mor_v9_nonpartitioned_rollback", "mor_v9_timebasedkeygen_nonhivestyle"}
@@ -37,7 +38,13 @@ def opened(name: str, path: Path) -> Table:
 
 def rows_of(table: Table, **scan: Any) -> list[dict[str, Any]]:
     """Rows with meta columns but for the file's name, by key."""
-    found = Table.open(table.path).scan(meta_columns=True, **scan).to_arrow().drop_columns([FILE_NAME]).to_pylist()
+    found = (
+        Table.open(table.path)
+        .scan(scan.pop("where", None), meta_columns=True, **scan)
+        .to_arrow()
+        .drop_columns([FILE_NAME])
+        .to_pylist()
+    )
     return sorted(found, key=lambda row: str(row[RECORD_KEY]))
 
 
@@ -325,3 +332,97 @@ def test_only_plans_after_a_write(tmp_path: Path) -> None:
     (note,) = compact_if_due(table.context, options, table.snapshot()) or ()
     assert note.startswith("planned the compaction of 1 file group with 2 log files")
     assert [state for _, state in pending(table)] == [State.REQUESTED]
+
+
+VERSIONS = ["6", "8", "9"]
+FIRST = [(f"k{i}", "ab"[i % 2], 1, i) for i in range(8)]
+
+
+def with_logs(path: Path, version: str, **options: str) -> Table:
+    """A table of ours with log files in both partitions."""
+    given = {"hoodie.write.table.version": version, "hoodie.compact.inline": "false", **options}
+    table = make(path, rows(*FIRST), partition_by="city", ordering_by="ts", table_type="mor", options=given)
+    table.indexes.create("bitmap", ["n"], name="bits")
+    table.upsert(rows(("k0", "a", 2, 10), ("k1", "b", 2, 11)))
+    return table
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_inline(version: str, tmp_path: Path) -> None:
+    table = with_logs(tmp_path, version)
+    assert logs_of(table) == 2
+    options = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "3"}
+    done = table.upsert(rows(("k0", "a", 3, 20)), options=options)
+    assert any("compacted 2 file groups with 3 log files" in note for note in done.notes)
+    assert logs_of(table) == 0
+    assert table.upsert(rows(("k0", "a", 4, 30)), options=options).notes == ()
+    table.delete(["k1"], all_partitions=True)
+    before = rows_of(table)
+    table.maintenance.compact()
+    assert rows_of(table) == before
+    assert [row["n"] for row in before] == [30, 2, 3, 4, 5, 6, 7]
+    assert Table.open(tmp_path).maintenance.validate().ok
+    assert table.indexes.stats("bits").files_uncovered == 0
+
+
+@pytest.mark.parametrize("version", ["8", "9"])
+@pytest.mark.parametrize("plan_only", [True, False])
+def test_a_write_that_began_before_the_plan(version: str, plan_only: bool, tmp_path: Path) -> None:
+    """It completes after it, without a conflict, and its rows are in the slices that the compaction opens."""
+    table = with_logs(tmp_path, version)
+    writer = meanwhile(table, lambda other: other.maintenance.compact(plan_only=plan_only), ANNOUNCED)
+    done = writer.upsert(rows(("k0", "a", 3, 20), ("k2", "a", 3, 22)))
+    assert done.notes == ()
+    assert bool(pending(table)) == plan_only
+    assert {row["id"]: row["n"] for row in rows_of(table)} == {
+        **{key: n for key, _, _, n in FIRST}, "k0": 20, "k1": 11, "k2": 22,
+    }  # fmt: skip
+    before = rows_of(table)
+    if plan_only:
+        planned = pending(table)[0][0]
+        assert table.maintenance.compact(instant=planned).log_files == 2
+    assert logs_of(table) == 1
+    assert rows_of(table) == before
+    assert [row["id"] for row in rows_of(table, where="n = 22")] == ["k2"]
+    assert Table.open(tmp_path).maintenance.validate().ok
+    table.maintenance.compact()
+    assert rows_of(table) == before
+
+
+def test_log_files_beside_a_plan_in_version_6(tmp_path: Path) -> None:
+    """They have the plan's instant in their names."""
+    table = with_logs(tmp_path, "6")
+    writer = meanwhile(table, lambda other: refused_beside_a_write(other), ANNOUNCED)
+    writer.upsert(rows(("k3", "b", 3, 33)))
+    (planned,) = table.maintenance.compact(plan_only=True).instants
+    table.upsert(rows(("k0", "a", 3, 20), ("k2", "a", 3, 22)))
+    table.delete(["k1"], all_partitions=True)
+    before = rows_of(table)
+    assert [row["n"] for row in before] == [20, 22, 33, 4, 5, 6, 7]
+    names = sorted(path.name for path in tmp_path.rglob(f".*_{planned}.log.1_*"))
+    assert len(names) == 2
+    with pytest.raises(InvalidInputError, match="run the plan"):
+        table.maintenance.unschedule_compaction(planned)
+    assert table.maintenance.compact(instant=planned).log_files == 3
+    assert rows_of(table) == before
+    assert logs_of(table) == 2
+    table.maintenance.compact()
+    assert rows_of(table) == before
+    assert Table.open(tmp_path).maintenance.validate().ok
+
+
+def refused_beside_a_write(table: Table) -> None:
+    with pytest.raises(CommitConflictError, match="beside a write"):
+        table.maintenance.compact(plan_only=True)
+
+
+@pytest.mark.parametrize("plan_only", [True, False])
+def test_a_dry_run_is_what_comes(plan_only: bool, tmp_path: Path) -> None:
+    table = with_logs(tmp_path, "9")
+    before = picture(tmp_path)
+    planned = table.maintenance.compact(dry_run=True, plan_only=plan_only)
+    assert picture(tmp_path) == before
+    assert "would merge 2 log files of 2 file groups" in str(planned)
+    done = table.maintenance.compact(plan_only=plan_only)
+    assert (planned.file_groups, planned.log_files, planned.bytes_read) == (2, 2, done.bytes_read)
+    assert (done.file_groups, done.log_files) == (2, 2)
