@@ -9,7 +9,7 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 274,
     "modules without __init__": 248,
-    "code lines": 47572,
+    "code lines": 47622,
     "longest module": 601,
     "modules under 100 lines with one importer": 4,
     "signature lines with Any": 540,

@@ -33,7 +33,8 @@ def process(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess
 
 
 @pytest.mark.parametrize(
-    "arguments, never", [
+    "arguments, never",
+    [
         (["--version"], {"pyarrow", "numpy", "pandas", "pyspark"}),
         (["--help"], {"pyarrow", "numpy", "pandas", "pyspark"}),
         (["count", "t"], {"pyspark", "py4j"}),
