@@ -55,6 +55,7 @@ def trips(rows: DataFrame, tmp_path: Path) -> Path:
     return tmp_path / "trips"
 
 
+@pytest.mark.proves('`format("lakedex")`: write', since=4.0)
 @pytest.mark.smoke
 def test_append_makes_the_table_and_upserts(rows: DataFrame, trips: Path) -> None:
     table = Table.open(trips)

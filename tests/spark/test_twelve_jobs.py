@@ -215,6 +215,8 @@ def p(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
         spark.catalog.dropTempView(name)
 
 
+@pytest.mark.proves("everyday jobs in SQL and DataFrames")
+@pytest.mark.smoke
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_a_job_works_as_it_is_typed(spark: SparkSession, p: Path, job: Job) -> None:
     df = spark.table("first")

@@ -43,8 +43,8 @@ class LocalSession:
         """See :class:`Session`."""
         if isinstance(declared, str):
             raise InvalidInputError(
-                f"schema={declared!r}: Spark reads DDL text; give a pyarrow.Schema, pass spark=, or leave it out to take "
-                "the columns of the first rows"
+                f"schema={declared!r}: Spark reads DDL text; give a pyarrow.Schema or pass spark=, or leave it out to "
+                "take the columns of the first rows"
             )
         return None if declared is None else self.engine.schema_of(_empty(declared))
 

@@ -89,6 +89,7 @@ def test_a_batch_counts_once(tmp_path: Path) -> None:
     assert len(keys(table)) == 3
 
 
+@pytest.mark.proves("version 9, copy-on-write", "Hudi 1.2.0", "made")
 def test_a_table_of_java_goes_on(tmp_path: Path) -> None:
     path = unpack_java_1_2("keyless", tmp_path)
     table, java = Table.open(path), read_by_java(path)
