@@ -67,6 +67,11 @@ def _call(peer: Peer, step: str, work: Workload, path: str, rows: str, *, first:
     if step == "load":
         peer.load(work, path)
         return None
+    if step == "read":
+        return peer.read(work, path)
+    if step == "compact":
+        peer.compact(work, path)
+        return None
     if step in ("upsert", "small"):
         peer.upsert(work, path, rows)
         return None

@@ -23,7 +23,7 @@ JVM_FOLDERS = {"spark": pytest.mark.spark, "connect": pytest.mark.spark, "oracle
 # failed. `pytest --hypothesis-profile=NAME` overrides the variable.
 _COMMON: dict[str, Any] = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("deterministic", max_examples=50, derandomize=True, database=None, **_COMMON)
-settings.register_profile("small", max_examples=10, derandomize=True, database=None, **_COMMON)
+settings.register_profile("small", max_examples=5, stateful_step_count=20, derandomize=True, database=None, **_COMMON)
 settings.register_profile("ci", max_examples=100, derandomize=True, database=None, **_COMMON)
 settings.register_profile("deep", max_examples=5000, stateful_step_count=100, **_COMMON)
 settings.load_profile(os.environ.get("LAKEDEX_HYPOTHESIS_PROFILE") or "deterministic")

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from benchmarks.peers.protocol import Peer
 
-__all__ = ["COPIES", "LIMITS", "LOCAL", "PEERS", "SESSIONS", "peer_class"]
+__all__ = ["COPIES", "LIMITS", "LOCAL", "MERGE_ON_READ", "PEERS", "SESSIONS", "peer_class"]
 
 PEERS = {
     "lakedex": "lakedex:LakedexSpark",
@@ -24,8 +24,20 @@ PEERS = {
 }
 """Name → module and class."""
 
+MERGE_ON_READ = {
+    "lakedex-mor-arrow": "lakedex:LakedexLocalMor",
+    "lakedex-arrow": "lakedex:LakedexLocal",
+    "deltalake": "delta:DeltaRust",
+    "lance": "lance:Lance",
+    "lakedex-mor": "lakedex:LakedexMor",
+    "lakedex": "lakedex:LakedexSpark",
+    "hudi-mor": "hudi:HudiMor",
+    "delta-vectors": "delta:DeltaVectors",
+}
+"""Those of ``./dev bench merge_on_read``: which write changes apart from the rows, and copy-on-write beside them."""
+
 SESSIONS = (
-    ("lakedex", "lakedex-plain", "spark-parquet"),
+    ("lakedex", "lakedex-plain", "spark-parquet", "lakedex-mor"),
     ("hudi", "hudi-footers", "hudi-records"),
 )
 """Peers that share a process, and so a warm JVM: idle heaps are memory that the one at work would miss. A peer that is
@@ -43,6 +55,6 @@ LOCAL = ("lakedex-arrow", "pyarrow")
 
 def peer_class(name: str) -> type[Peer]:
     """The class of a peer."""
-    module, _, noun = PEERS[name].partition(":")
+    module, _, noun = (PEERS | MERGE_ON_READ)[name].partition(":")
     found: type[Peer] = getattr(import_module(f"benchmarks.peers.{module}"), noun)
     return found

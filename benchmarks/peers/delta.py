@@ -14,7 +14,7 @@ from benchmarks.data import Workload
 from benchmarks.peers.protocol import STEPS, Peer
 from benchmarks.peers.spark import SparkPeer
 
-__all__ = ["DeltaRust", "DeltaSpark"]
+__all__ = ["DeltaRust", "DeltaSpark", "DeltaVectors"]
 
 
 class DeltaSpark(SparkPeer):
@@ -45,6 +45,23 @@ class DeltaSpark(SparkPeer):
             f"MERGE INTO delta.`{path}` t USING incoming s ON t.{work.key} = s.{work.key} "
             f"AND t.{work.partition} = s.{work.partition} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
+
+
+class DeltaVectors(DeltaSpark):
+    """With deletion vectors: changed rows are written apart, and marked in the file that had them."""
+
+    name = "delta-vectors"
+    title = "Delta on Spark, deletion vectors"
+    steps = ("load", "upsert", "small", "read", "compact")
+
+    def load(self, work: Workload, path: str) -> None:
+        """A partitioned write."""
+        made = self.rows(work.load).write.format("delta").partitionBy(work.partition)
+        made.option("delta.enableDeletionVectors", "true").save(path)
+
+    def compact(self, work: Workload, path: str) -> None:
+        """``REORG … APPLY (PURGE)``."""
+        self.spark.sql(f"REORG TABLE delta.`{path}` APPLY (PURGE)").collect()
 
 
 class DeltaRust(Peer):

@@ -8,7 +8,7 @@ from benchmarks.data import Workload
 from benchmarks.peers.protocol import STEPS
 from benchmarks.peers.spark import SparkPeer
 
-__all__ = ["HUDI_BUNDLE", "HudiBloom", "HudiFooterBloom", "HudiRecordIndex"]
+__all__ = ["HUDI_BUNDLE", "HudiBloom", "HudiFooterBloom", "HudiMor", "HudiRecordIndex"]
 
 HUDI_BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.1.1"
 _OPENS = (
@@ -52,6 +52,7 @@ class HudiBloom(SparkPeer):
         "spark.driver.extraJavaOptions": " ".join(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENS),
     }
     read_options: Mapping[str, str] = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
+    table_type = "COPY_ON_WRITE"
     index: Mapping[str, str] = {
         **_STATS,
         "hoodie.metadata.index.bloom.filter.enable": "true",
@@ -63,6 +64,7 @@ class HudiBloom(SparkPeer):
         options = {
             **self.index,
             "hoodie.table.name": "bench",
+            "hoodie.datasource.write.table.type": self.table_type,
             "hoodie.datasource.write.operation": operation,
             "hoodie.datasource.write.recordkey.field": work.key,
             "hoodie.datasource.write.partitionpath.field": work.partition,
@@ -99,3 +101,18 @@ class HudiRecordIndex(HudiBloom):
         "hoodie.metadata.record.index.enable": "true",
         "hoodie.index.type": "RECORD_INDEX",
     }
+
+
+class HudiMor(HudiBloom):
+    """Merge-on-read; compacted when asked, not by the writes."""
+
+    name = "hudi-mor"
+    title = "Hudi Java, merge-on-read"
+    steps: tuple[str, ...] = ("load", "upsert", "small", "read", "compact")
+    table_type = "MERGE_ON_READ"
+    index: Mapping[str, str] = {**HudiBloom.index, "hoodie.compact.inline": "false"}
+
+    def compact(self, work: Workload, path: str) -> None:
+        """``CALL run_compaction``."""
+        for op in ("schedule", "run"):
+            self.spark.sql(f"CALL run_compaction(op => '{op}', path => '{path}')").collect()

@@ -19,7 +19,7 @@ from lakedex.reports import WriteResult
 from lakedex.scan.analyze import AnalyzedPlan
 from lakedex.types import IoCount
 
-__all__ = ["LakedexLocal", "LakedexPlain", "LakedexSpark"]
+__all__ = ["LakedexLocal", "LakedexLocalMor", "LakedexMor", "LakedexPlain", "LakedexSpark"]
 
 
 def _told(result: WriteResult) -> dict[str, float]:
@@ -53,7 +53,11 @@ class _Reading:
         return {"requests": sum(one.requests for one in counts), "bytes_read": sum(one.bytes_read for one in counts)}
 
 
-def _create(spark: Any, work: Workload, path: str, schema: pa.Schema, bitmaps: bool) -> Table:
+NOT_BY_ITSELF = {"hoodie.compact.inline": "false"}
+"""Compaction is a step of its own."""
+
+
+def _create(spark: Any, work: Workload, path: str, schema: pa.Schema, bitmaps: bool, table_type: str = "cow") -> Table:
     table = Table.create(
         path,
         schema,
@@ -61,6 +65,8 @@ def _create(spark: Any, work: Workload, path: str, schema: pa.Schema, bitmaps: b
         record_key=work.key,
         partition_by=work.partition,
         ordering_by=work.ordering,
+        table_type=table_type,
+        options=NOT_BY_ITSELF if table_type == "mor" else None,
         spark=spark,
     )
     if bitmaps:
@@ -74,6 +80,7 @@ class LakedexSpark(SparkPeer):
     name = "lakedex"
     title = "lakedex on Spark"
     bitmaps = True
+    table_type = "cow"
     table: Table
 
     def __init__(self, settings: Settings) -> None:
@@ -96,7 +103,9 @@ class LakedexSpark(SparkPeer):
 
     def load(self, work: Workload, path: str) -> None:
         """``bulk_insert``, bitmaps of two columns made along with it."""
-        self.table = self.reading.watch(_create(self.spark, work, path, pq.read_schema(work.load), self.bitmaps))
+        self.table = self.reading.watch(
+            _create(self.spark, work, path, pq.read_schema(work.load), self.bitmaps, self.table_type)
+        )
         self.told = _told(self.table.bulk_insert(self.rows(work.load)))
 
     def upsert(self, work: Workload, path: str, rows: str) -> None:
@@ -120,12 +129,26 @@ class LakedexPlain(LakedexSpark):
     steps = ("load", "upsert", "small")
 
 
+class LakedexMor(LakedexSpark):
+    """Merge-on-read."""
+
+    name = "lakedex-mor"
+    title = "lakedex on Spark, merge-on-read"
+    steps = ("load", "upsert", "small", "read", "compact")
+    table_type = "mor"
+
+    def compact(self, work: Workload, path: str) -> None:
+        """All slices with log files."""
+        self.table.maintenance.compact()
+
+
 class LakedexLocal(Peer):
     """lakedex in threads of one Python process; asked by Arrow."""
 
     name = "lakedex-arrow"
     title = "lakedex without Spark (Arrow)"
-    steps = STEPS
+    steps: tuple[str, ...] = STEPS
+    table_type = "cow"
     table: Table
     asked: Table
 
@@ -143,7 +166,7 @@ class LakedexLocal(Peer):
 
     def load(self, work: Workload, path: str) -> None:
         """``bulk_insert``."""
-        self.table = self.reading.watch(_create(None, work, path, pq.read_schema(work.load), bitmaps=True))
+        self.table = self.reading.watch(_create(None, work, path, pq.read_schema(work.load), True, self.table_type))
         self.told = _told(self.table.bulk_insert(pq.read_table(work.load)))
 
     def upsert(self, work: Workload, path: str, rows: str) -> None:
@@ -174,3 +197,16 @@ class LakedexLocal(Peer):
         """All rows."""
         column = Table.open(path).scan(columns=[work.value], use_indexes=False).to_arrow().column(work.value)
         return len(column), float(pc.sum(column).as_py())
+
+
+class LakedexLocalMor(LakedexLocal):
+    """Merge-on-read."""
+
+    name = "lakedex-mor-arrow"
+    title = "lakedex without Spark, merge-on-read"
+    steps = ("load", "upsert", "small", "read", "compact")
+    table_type = "mor"
+
+    def compact(self, work: Workload, path: str) -> None:
+        """All slices with log files."""
+        self.table.maintenance.compact()

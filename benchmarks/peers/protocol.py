@@ -77,6 +77,13 @@ class Peer:
         """What a question read, looked at after it was measured."""
         return {}
 
+    def read(self, work: Workload, path: str) -> int:
+        """Read all rows of the table as it is now; how many."""
+        return self.checksum(work, path)[0]
+
+    def compact(self, work: Workload, path: str) -> None:
+        """Write a table of base files and changes as base files alone. Nothing where there are no changes apart."""
+
     def checksum(self, work: Workload, path: str) -> tuple[int, float]:
         """Rows, and the sum of the value column; not measured."""
         raise NotImplementedError

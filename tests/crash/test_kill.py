@@ -109,13 +109,13 @@ def seen_by_readers(path: Path, before: Rows, after: Rows, commits: set[str]) ->
 @pytest.mark.parametrize(
     ("name", "sparse"),
     [
-        ("upsert", 2),
+        pytest.param("upsert", 2, marks=pytest.mark.heavy),
         ("insert", 6),
-        ("delete", 6),
-        ("overwrite", 6),
+        pytest.param("delete", 6, marks=pytest.mark.heavy),
+        pytest.param("overwrite", 6, marks=pytest.mark.heavy),
         ("emptied", 6),
-        ("partition", 9),
-        ("merge", 9),
+        pytest.param("partition", 9, marks=pytest.mark.heavy),
+        pytest.param("merge", 9, marks=pytest.mark.heavy),
     ],
 )
 def test_kill_at_every_change(name: str, sparse: int, fresh: Callable[[], Path]) -> None:
@@ -145,13 +145,12 @@ def recover(path: Path, rows: Rows, dead: set[str]) -> None:
 @pytest.mark.parametrize(
     "faults",
     [
-        Faults(8),
-        Faults(1, "after", only=("close_output", ".parquet")),
-        Faults(2, "after", only=("create", ".log.1_")),
-        Faults(1, "after", only=("create", ".deltacommit")),
-        Faults(3, "after", only=("create", ".deltacommit")),
+        pytest.param(Faults(8), id="begun", marks=pytest.mark.heavy),
+        pytest.param(Faults(1, "after", only=("close_output", ".parquet")), id="file written", marks=pytest.mark.heavy),
+        pytest.param(Faults(2, "after", only=("create", ".log.1_")), id="metadata half written"),
+        pytest.param(Faults(1, "after", only=("create", ".deltacommit")), id="metadata begun", marks=pytest.mark.heavy),
+        pytest.param(Faults(3, "after", only=("create", ".deltacommit")), id="metadata complete"),
     ],
-    ids=["begun", "file written", "metadata half written", "metadata begun", "metadata complete"],
 )
 def test_kill_inside_the_recovery(faults: Faults, fresh: Callable[[], Path]) -> None:
     path = fresh()

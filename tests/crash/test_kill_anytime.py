@@ -15,6 +15,8 @@ from faults import start_child
 from lakedex import Table
 from table_checks import Rows, frame, new_table, read, rounds
 
+pytestmark = pytest.mark.heavy
+
 OPTIONS = {
     "hoodie.parquet.small.file.limit": "0",
     "hoodie.clean.commits.retained": "1",

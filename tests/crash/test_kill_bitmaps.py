@@ -30,6 +30,8 @@ from table_checks import (
     writes,
 )
 
+pytestmark = pytest.mark.heavy
+
 ASKED = ("v = 3", "v > 4 and city = 'b'", "not (city = 'a') or v is null", "v = 900")
 COLUMNS = ("city", "v")
 

@@ -23,6 +23,8 @@ from table_checks import (
     writes,
 )
 
+pytestmark = pytest.mark.heavy
+
 NONE = {"hoodie.metadata.index.column.stats.enable": "false", "hoodie.metadata.index.bloom.filter.enable": "false"}
 
 

@@ -25,6 +25,8 @@ from table_checks import (
     writes,
 )
 
+pytestmark = pytest.mark.heavy
+
 
 @dataclass(frozen=True)
 class Case:

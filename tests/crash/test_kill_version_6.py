@@ -33,6 +33,8 @@ from table_checks import (
     writes,
 )
 
+pytestmark = pytest.mark.heavy
+
 SIX = {"hoodie.write.table.version": "6"}
 NONE = {
     **SIX,

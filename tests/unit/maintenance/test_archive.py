@@ -249,6 +249,7 @@ def test_the_metadata_timeline_stays_as_long_as_the_datas(compacted: Path) -> No
 COMMITS = 300 if THOROUGH else 70
 
 
+@pytest.mark.heavy
 def test_a_table_that_lives_on(tmp_path: Path) -> None:
     """Many small commits: the timelines stay short, a write costs the same, and every state that is there reads right.
 

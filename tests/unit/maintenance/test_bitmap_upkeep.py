@@ -180,6 +180,7 @@ def test_a_dropped_index_is_not_written(table: Table) -> None:
 # ------------------------------------------------------------------------------------------------------------ folding
 
 
+@pytest.mark.heavy
 def test_many_small_commits_stay_few_runs(tmp_path: Path) -> None:
     """R138, R149: after any number of commits a reader meets some eight runs at most."""
     table = Table.create(tmp_path / "t", batch(0, 1).schema, record_key="id", ordering_by="ts")
