@@ -4,7 +4,7 @@
 What the driver gathers is the sum of the results that tasks send it, as Spark counts them; staged input of more than
 200,000 rows or 32 MiB must not be among it (``SparkEngine``): executors keep that, each row twice. One is killed
 (SIGKILL) as soon as the first new base file of a merge is there and tasks are running; the write has to succeed, and
-every row has to be right. The same holds for a MERGE in SQL, where one is killed as soon as its rows are staged.
+every row has to be right.
 
     ./dev bench scale_out [--rows 400000] [--driver-rows 200000] [--json FILE]
 """
@@ -31,7 +31,7 @@ from benchmarks.data import Generated, rows_of
 from benchmarks.report import table
 from benchmarks.results import Results, machine
 from benchmarks.usage import children, watched
-from lakedex import Table, configure_spark, register_catalog
+from lakedex import Table, configure_spark
 from lakedex.spark import engine
 from lakedex.spark.engine import DRIVER_CAP
 
@@ -40,10 +40,6 @@ __all__ = ["CAP_BYTES", "cluster", "scale_out"]
 CAP_BYTES = DRIVER_CAP[1]
 """Staged input that the driver may hold (``SparkEngine``'s ``driver_bytes``)."""
 PARTITIONS = 8
-MERGE = (
-    "MERGE INTO lake.table t USING merged s ON t.key = s.key AND t.city = s.city "
-    "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-)
 
 
 def cluster(scratch: str, workers: int = 2, memory: int = 1024) -> SparkSession:
@@ -99,9 +95,7 @@ def gathered(spark: SparkSession) -> int:
 class Killer:
     """Kills an executor once a write is under way."""
 
-    def __init__(self, spark: SparkSession, folder: Path, *, at_once: bool = False) -> None:
-        """With ``at_once`` the first task is enough, else the first file."""
-        self._at_once = at_once
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._tracker, self._folder = spark.sparkContext.statusTracker(), folder
         self._before = set(folder.rglob("*.parquet"))
         self.killed: int | None = None
@@ -110,7 +104,7 @@ class Killer:
     def look(self) -> bool:
         """Whether it did."""
         new = [path for path in self._folder.glob("*/*.parquet") if path not in self._before]
-        running = self._running() if new or self._at_once else 0
+        running = self._running() if new else 0
         if running:
             victim = executors()[0]
             os.kill(victim, signal.SIGKILL)
@@ -127,7 +121,7 @@ def scale_out(rows: int, folder: Path) -> list[dict[str, Any]]:
     spec = Generated(rows=rows, partitions=PARTITIONS)
     first = rows_of(spec, np.arange(rows))
     pq.write_table(first, folder / "load.parquet")
-    for name, version in (("many", 2), ("again", 3), ("merged", 4)):
+    for name, version in (("many", 2), ("again", 3)):
         pq.write_table(rows_of(spec, np.arange(0, rows * 3 // 4), version), folder / f"{name}.parquet")
     wanted = pc.sum(first.column("fare")).as_py()
     path = folder / "table"
@@ -154,13 +148,6 @@ def scale_out(rows: int, folder: Path) -> list[dict[str, Any]]:
             step("the same, an executor killed", lambda: made.upsert(spark.read.parquet(str(folder / "again.parquet"))))
         told[-1] |= {"killed": killer.killed, "running": killer.running}
         check(path, rows, wanted + 2 * (rows * 3 // 4))
-        register_catalog(spark, "lake", str(folder))
-        spark.read.parquet(str(folder / "merged.parquet")).createOrReplaceTempView("merged")
-        killer = Killer(spark, path, at_once=True)
-        with watched(killer.look, 0.01):
-            step("a MERGE, an executor killed while it stages", lambda: spark.sql(MERGE))
-        told[-1] |= {"killed": killer.killed, "running": killer.running}
-        check(path, rows, wanted + 3 * (rows * 3 // 4))
         where = "zone = 'z0042' AND status = 's0007'"
         step("two predicates", lambda: made.scan(where).to_spark().collect())
         return told
