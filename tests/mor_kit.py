@@ -19,8 +19,8 @@ from lakedex.codec.log_block import RollbackCommand, encode_delete_block, encode
 from lakedex.io.local import LocalStorage
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
-from lakedex.scan.merge_on_read import MergeSettings, iter_merged_slice
-from lakedex.scan.plan import read_columns
+from lakedex.snapshot.merge_on_read import MergeInPlace, MergeSettings, iter_merged_slice
+from lakedex.snapshot.schema import read_columns
 from lakedex.types import META_COLUMNS, RECORD_KEY
 
 COMMIT_TIME, EVENT_TIME = "COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"
@@ -132,11 +132,21 @@ def slice_of(path: Path, base: pa.Table | None, *logs: bytes | Sequence[bytes]) 
 
 
 def merged(path: Path, item: FileSlice, merge: MergeSettings, needed: pa.Schema | None = None) -> pa.Table:
-    """The slice's rows."""
+    """The slice's rows; in the order of the base file they are the same."""
     wanted = merge.schema if needed is None else needed
-    batches = list(iter_merged_slice(TableFiles(LocalStorage(), str(path)), item, wanted, merge))
+    files = TableFiles(LocalStorage(), str(path))
+    batches = list(iter_merged_slice(files, item, wanted, merge))
     assert all(batch.schema.equals(wanted) for batch in batches)
-    return pa.Table.from_batches(batches, wanted)
+    found = pa.Table.from_batches(batches, wanted)
+    compacted = pa.Table.from_batches(list(MergeInPlace(files, item, merge)), merge.schema)
+    assert not wanted.names or values(compacted, *wanted.names) == values(found, *wanted.names)
+    if item.base_file is not None:
+        stored = pq.read_table(path / item.base_file.name, columns=[RECORD_KEY])[RECORD_KEY].to_pylist()
+        keys = compacted[RECORD_KEY].to_pylist()
+        old = [key for key in keys if key in set(stored)]
+        left = iter(stored)
+        assert keys[: len(old)] == old and all(key in left for key in old)
+    return found
 
 
 def values(table: pa.Table, *names: str) -> list[tuple[Any, ...]]:

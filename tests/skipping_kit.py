@@ -24,7 +24,8 @@ from lakedex.expr.evaluator import filter_rows
 from lakedex.expr.nodes import Predicate
 from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import BoundPredicate, columns_of
-from lakedex.scan.plan import plan_scan, read_columns
+from lakedex.scan.plan import plan_scan
+from lakedex.snapshot.schema import read_columns
 from lakedex.testing.sql_predicates import PredicateMaker
 from lakedex.testing.values import (
     BYTES,

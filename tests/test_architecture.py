@@ -38,6 +38,7 @@ MAY_DELETE = (
     "layout/contained_files.py",
     "timeline/archived.py",
     "parquet/base_file_writer.py",
+    "maintenance/compaction_task.py",
     "maintenance/metadata_compaction.py",
     "index/definitions.py",
     "index/bitmap/run_files.py",

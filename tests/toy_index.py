@@ -83,6 +83,11 @@ class CollectValues:
     def repeating(self) -> frozenset[str]:
         return frozenset({self.column})
 
+    @property
+    def takes_logs(self) -> bool:
+        """False: it has base files only."""
+        return False
+
     def begin(self, schema: pa.Schema) -> FileValues:
         return FileValues(self.column)
 

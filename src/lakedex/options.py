@@ -24,6 +24,7 @@ __all__ = [
     "ArchiveOptions",
     "BloomOptions",
     "CleanOptions",
+    "CompactionOptions",
     "FileOptions",
     "HeartbeatOptions",
     "IndexOptions",
@@ -177,6 +178,27 @@ class ArchiveOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOptions:
+    """Compaction of merge-on-read tables after a write; the defaults are those of Hudi's Spark writers.
+
+    Attributes:
+        inline: run it after the write that makes it due.
+        schedule_inline: only plan it then.
+        trigger: what makes it due: the number of delta commits, their age, or both.
+        delta_commits: since the last compaction.
+        delta_seconds: since the last compaction.
+        target_io: MiB that one compaction reads and writes.
+    """
+
+    inline: bool = True
+    schedule_inline: bool = False
+    trigger: str = "NUM_COMMITS"
+    delta_commits: int = 5
+    delta_seconds: int = 3600
+    target_io: int = 512_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataOptions:
     """The metadata table."""
 
@@ -203,6 +225,7 @@ class WriteOptions:
     """Number of retries after a conflict with another writer."""
     clean: CleanOptions = CleanOptions()
     archive: ArchiveOptions = ArchiveOptions()
+    compaction: CompactionOptions = CompactionOptions()
     metadata: MetadataOptions = MetadataOptions()
     txn: tuple[str, int] | None = None
     notes: tuple[str, ...] = ()
@@ -284,6 +307,11 @@ def _drop_duplicates(text: str) -> str:
 _CLEAN_POLICY = _one_of("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS")
 
 
+_COMPACTION_TRIGGER = _one_of(
+    "NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME"
+)
+
+
 DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.parquet.max.file.size": ("files.max_file_size", _positive_int),
     "hoodie.parquet.small.file.limit": ("files.small_file_limit", _non_negative_int),
@@ -350,6 +378,12 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.cleaner.fileversions.retained": ("clean.versions", _positive_int),
     "hoodie.clean.trigger.max.commits": ("clean.every", _positive_int),
     "hoodie.clean.max.commits": ("clean.every", _positive_int),
+    "hoodie.compact.inline": ("compaction.inline", _bool),
+    "hoodie.compact.schedule.inline": ("compaction.schedule_inline", _bool),
+    "hoodie.compact.inline.trigger.strategy": ("compaction.trigger", _COMPACTION_TRIGGER),
+    "hoodie.compact.inline.max.delta.commits": ("compaction.delta_commits", _positive_int),
+    "hoodie.compact.inline.max.delta.seconds": ("compaction.delta_seconds", _positive_int),
+    "hoodie.compaction.target.io": ("compaction.target_io", _positive_int),
     "hoodie.metadata.compact.max.delta.commits": ("metadata.compact_commits", _positive_int),
     "hoodie.archive.automatic": ("archive.enabled", _bool),
     "hoodie.archive.beyond.savepoint": ("archive.beyond_savepoint", _bool),
@@ -418,7 +452,6 @@ FIXED = {
     "hoodie.metadata.index.expression.enable": "false",
     "hoodie.clustering.inline": "false",
     "hoodie.clustering.async.enabled": "false",
-    "hoodie.compact.inline": "false",
     "hoodie.schema.on.read.enable": "false",
     "hoodie.allow.operation.metadata.field": "false",
     "hoodie.table.base.file.format": "PARQUET",
@@ -546,6 +579,7 @@ def parse_options(
     written = _grouped(parsed, notes)
     _check_archival(written.archive, written.clean, given)
     _check_concurrency(written)
+    _check_compaction(written.compaction, given)
     if written.lock.provider == "InProcessLockProvider":
         note = "InProcessLockProvider does not exclude other processes, so lakedex uses the table's lock file"
         return replace(written, notes=(*written.notes, note))
@@ -577,6 +611,16 @@ def _check_archival(archive: ArchiveOptions, clean: CleanOptions, given: Collect
             f"hoodie.keep.min.commits={archive.min_commits} must be greater than hoodie.clean.commits.retained="
             f"{clean.commits_retained}: commits would be archived before their old files are cleaned",
             option="hoodie.keep.min.commits",
+        )
+
+
+def _check_compaction(compaction: CompactionOptions, given: Collection[str]) -> None:
+    """Refuse both kinds at once, as ``HoodieWriteConfig.validate``."""
+    if compaction.schedule_inline and compaction.inline and "hoodie.compact.inline" in given:
+        raise OptionError(
+            "hoodie.compact.inline=true runs compactions and hoodie.compact.schedule.inline=true only plans them; "
+            "omit one",
+            option="hoodie.compact.schedule.inline",
         )
 
 

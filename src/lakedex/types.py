@@ -81,11 +81,11 @@ class Operation(StrEnum):
     DELETE_PARTITION = "DELETE_PARTITION"
     ALTER_SCHEMA = "ALTER_SCHEMA"
 
-    @property
-    def action(self) -> str:
-        """Timeline action of the operation (``CommitUtils.getCommitActionType``)."""
-        replaces = self.name.startswith("INSERT_OVERWRITE") or self is Operation.DELETE_PARTITION
-        return "replacecommit" if replaces else "commit"
+    def action(self, table_type: str) -> str:
+        """Timeline action of the operation in a table of a type (``CommitUtils.getCommitActionType``)."""
+        if self.name.startswith("INSERT_OVERWRITE") or self is Operation.DELETE_PARTITION:
+            return "replacecommit"
+        return "deltacommit" if table_type == TableType.MERGE_ON_READ else "commit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import BoundPredicate
 from lakedex.scan.aggregate_pushdown import answer_aggregates
 from lakedex.scan.aggregation import find_column
-from lakedex.scan.plan import read_columns
 from lakedex.scan.scan import Scan
+from lakedex.snapshot.schema import read_columns
 from table_kit import OWN_FILE
 
 DEEP = settings.default.max_examples >= 5000

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from golden_tables import unpack_java_1_2
 from lakedex import Table, register_catalog
 
 
@@ -91,8 +92,27 @@ def test_procedures_that_change_a_table(spark: SparkSession, trips: Path) -> Non
     assert table.maintenance.validate().ok
 
 
+def test_compactions(spark: SparkSession, trips: Path, tmp_path: Path) -> None:
+    if spark.version.startswith("3."):
+        pytest.skip("Spark 3.5 has no CALL")
+    path = unpack_java_1_2("mor_v6", tmp_path)
+    before = Table.open(path).scan().to_arrow().sort_by("id")
+
+    def call(name: str, arguments: str = "") -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in spark.sql(f"call calls.system.{name}('{path}'{arguments})").collect()]
+
+    ((planned, groups, state),) = call("run_compaction", ", 'schedule'")
+    assert (groups, state) == (2, "REQUESTED")
+    assert call("show_compaction") == [(planned, 2, "REQUESTED")]
+    assert call("run_compaction", ", 'run'") == [(planned, 2, "COMPLETED")]
+    assert call("show_compaction") == call("run_compaction", ", 'scheduleandexecute'") == []
+    after = Table.open(path).scan().to_arrow().sort_by("id")
+    assert after.equals(before)
+
+
 REFUSED = (
-    ("run_compaction('west.trips')", "run_compaction is not supported yet"),
+    ("run_compaction('west.trips', 'schedule')", "copy-on-write table"),
+    ("run_compaction('west.trips', 'stop')", "op is schedule, run, execute or scheduleandexecute"),
     ("run_clustering('west.trips')", "run_clustering is not supported yet"),
     ("show_commits('west.nothing')", "no table west.nothing in catalog calls"),
     ("show_commits(null)", "argument table is null"),

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakedex import Table, register_catalog
 from lakedex.expr.evaluator import filter_rows
-from lakedex.scan.plan import read_columns
 from lakedex.scan.scan import Scan
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.catalog import aggregates
 from lakedex.spark.catalog.aggregates import AggregateRequest

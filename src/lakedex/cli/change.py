@@ -180,19 +180,38 @@ def clean(
             call.answer(services.clean(commits=keep, hours=hours, versions=versions))
 
 
-def compact(call: Call) -> None:
-    """Merge the log files of the metadata table; those of merge-on-read tables are not supported yet."""
-    table = call.table
-    if table.snapshot().config.table_type == "MERGE_ON_READ":
-        raise InvalidInputError(f"table {table.name} is merge-on-read: compacting such tables is not supported yet")
-    plan = table.maintenance.compact_metadata(dry_run=True)
-    if not plan.log_files:
-        call.answer(plan)
+def compact(
+    call: Call,
+    metadata: Annotated[bool, typer.Option("--metadata", help="Those of the metadata table instead.")] = False,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Only write a plan, which a later call or Hudi runs.")
+    ] = False,
+    instant: Annotated[
+        str | None, typer.Option("--instant", metavar="INSTANT", help="Run this pending plan and nothing else.")
+    ] = None,
+) -> None:
+    """Merge the log files of a merge-on-read table, or of the metadata table of another one, into base files."""
+    table, services = call.table, call.table.maintenance
+    if metadata or table.snapshot().config.table_type != "MERGE_ON_READ":
+        if plan_only or instant is not None:
+            raise InvalidInputError(
+                f"{table.name}: --plan-only and --instant are for log files of merge-on-read tables"
+            )
+        of_metadata = services.compact_metadata(dry_run=True)
+        what = f"would merge {counted(of_metadata.log_files, 'log file')} of the metadata table of {table.name}"
+        if not of_metadata.log_files:
+            call.answer(of_metadata)
+        elif call.may(f"{what} into {counted(of_metadata.file_groups, 'base file')}", of_metadata.to_dict()):
+            with call.busy("compacting the metadata table"):
+                call.answer(services.compact_metadata())
         return
-    what = f"would merge {counted(plan.log_files, 'log file')} of the metadata table of {table.name}"
-    if call.may(f"{what} into {counted(plan.file_groups, 'base file')}", plan.to_dict()):
-        with call.busy("compacting the metadata table"):
-            call.answer(table.maintenance.compact_metadata())
+    plan = services.compact(dry_run=True, plan_only=plan_only, instant=instant)
+    logs, verb = counted(plan.log_files, "log file"), "plan to merge" if plan_only else "merge"
+    if not plan.file_groups:
+        call.answer(plan)
+    elif call.may(f"would {verb} {logs} of {counted(plan.file_groups, 'file group')}", plan.to_dict()):
+        with call.busy("compacting"):
+            call.answer(services.compact(plan_only=plan_only, instant=instant))
 
 
 def archive(call: Call) -> None:

@@ -25,11 +25,12 @@ from lakedex.errors import CommitConflictError, CommitStateUnknownError, Lakedex
 from lakedex.index.definitions import replace_definitions
 from lakedex.index.protocol import CommitContext, CommitPolicy, Index, IndexUpdate, merge_records
 from lakedex.index.registry import INDEXES
-from lakedex.index.written_file import Collector, WrittenFile
+from lakedex.index.written_file import Collector, WrittenFile, WrittenLog
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
 from lakedex.layout.contained_files import delete_files, delete_temp
 from lakedex.layout.names import join_path
+from lakedex.maintenance.compaction_plan import groups_in_service
 from lakedex.maintenance.metadata_rebuild import disable_partitions, needs_repair, repair_metadata
 from lakedex.maintenance.recovery import recover
 from lakedex.maintenance.schedule import run_services
@@ -51,7 +52,7 @@ from lakedex.timeline.active import WRITE_ACTIONS, complete, create_inflight, cr
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata, encode_requested_replace
 from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.instant import Instant, InstantClock, State
-from lakedex.types import Operation
+from lakedex.types import Operation, TableType
 
 __all__ = [
     "PendingCommit",
@@ -136,10 +137,29 @@ class PendingCommit:
 
     @property
     def file_groups(self) -> frozenset[tuple[str, str]]:
-        """(partition, file id) of the groups that were there and are rewritten or replaced."""
+        """(partition, file id) of the groups that were there and are changed, rewritten or replaced."""
+        changed = {(result.partition, result.file_id) for result in self.results if result.log is not None}
+        return self.gone | frozenset(changed)
+
+    @property
+    def gone(self) -> frozenset[tuple[str, str]]:
+        """Those of them whose present files do not count any more."""
         rewritten = {(result.partition, result.file_id) for result in self.results if result.previous is not None}
-        gone = {(partition, file_id) for partition, ids in (self.replaced or {}).items() for file_id in ids}
-        return frozenset(rewritten | gone)
+        replaced = {(partition, file_id) for partition, ids in (self.replaced or {}).items() for file_id in ids}
+        return frozenset(rewritten | replaced)
+
+    def tied_to(self, compaction: str, version: int) -> frozenset[tuple[str, str]]:
+        """Those of them whose new files would be lost if a compaction with this instant goes beside the write.
+
+        From version 8 on a log file finds its slice by the time when it completes, before that by the base instant in
+        its name, which may be that of a compaction.
+        """
+        logs = {
+            (result.partition, result.file_id)
+            for result in self.results
+            if version < 8 and result.log is not None and result.log.base_instant != compaction
+        }
+        return self.gone | frozenset(logs)
 
     @property
     def partitions(self) -> frozenset[str]:
@@ -174,6 +194,10 @@ class Transaction:
     _heartbeat: Heartbeat | None = field(init=False, default=None)
     _indexing: bool = field(init=False, default=False)
     _metadata_started: bool = field(init=False, default=False)
+
+    @property
+    def _action(self) -> str:
+        return self.operation.action(self.snapshot.config.table_type)
 
     def begin(self) -> None:
         """Undo dead writes, take an instant and announce the write."""
@@ -218,7 +242,7 @@ class Transaction:
         self._heartbeat.start()
         lock.check()
         # Set first: a call that fails may have taken effect all the same.
-        action = self.operation.action
+        action = self._action
         self._pending = Instant(self.instant, action, State.REQUESTED, None, "")
         # Java reads a plan out of every pending replace commit, to see whether it is a clustering.
         named = self.operation.value if self.operation is Operation.DELETE_PARTITION else None
@@ -294,7 +318,7 @@ class Transaction:
             ),
             now.timeline.layout,
         )
-        inflight = Instant(self.instant, self.operation.action, State.INFLIGHT, None, "")
+        inflight = Instant(self.instant, self._action, State.INFLIGHT, None, "")
         # The lock keeps other instants away, and the clock goes on from the delta commit's time.
         done = complete(now.timeline, inflight, self._next_time(now), body)
         self.committed = now.with_commit(done, delta)
@@ -311,7 +335,7 @@ class Transaction:
             instant=self.instant,
             collectors=change.collectors,
             run=self.handle.engine.run,
-            gone=change.file_groups,
+            gone=change.gone,
             retired=change.retired,
             renames=change.renames,
         )
@@ -372,7 +396,13 @@ class Transaction:
             if self.snapshot.timeline.is_completed(instant.requested):
                 continue
             theirs = now.timeline.commit_metadata(instant).touched_file_groups()
-            both = frozenset(ours & theirs)
+            is_compaction = instant.action == "commit" and now.config.table_type == TableType.MERGE_ON_READ
+            both = frozenset(
+                (change.tied_to(instant.requested, now.config.version) if is_compaction else ours) & theirs
+            )
+            if is_compaction and not both:
+                self._check_partition_stats(now, change.partitions, instant, theirs)
+                continue  # It changes no row.
             if both:
                 raise self._conflict("rewrote the same file groups as", instant.requested, both)
             if change.partitions_read is None:
@@ -390,7 +420,22 @@ class Transaction:
                 what = "has a later instant and completed without the schema change of"
                 raise self._conflict(what, instant.requested)
             self._check_partition_stats(now, change.partitions, instant, theirs)
+        self._check_plans(now, change)
         self._check_index_builds(now)
+
+    def _check_plans(self, now: Snapshot, change: PendingCommit) -> None:
+        """A table service that was planned since the write began does not know its files.
+
+        From version 8 on a log file belongs to the slice that the compaction opens, as it completes after the plan.
+        """
+        if now.config.table_type != TableType.MERGE_ON_READ:
+            return
+        known = {instant.requested for instant in self.snapshot.timeline.pending()}
+        for group, instant in groups_in_service(now.timeline).items():
+            tied = change.tied_to(instant.requested, now.config.version)
+            if group in tied and (instant.requested not in known or group in change.gone):
+                what = f"is a pending {instant.action} of file groups that were changed by"
+                raise self._conflict(what, instant.requested, frozenset({group}))
 
     def _check_partition_stats(
         self, now: Snapshot, ours: frozenset[str], other: Instant, theirs: frozenset[tuple[str, str]]
@@ -399,7 +444,11 @@ class Transaction:
 
         Every reader takes the log files of the metadata table in the order of their instants.
         """
+        own = now.metadata.timeline
         if other.requested < self.instant or not now.metadata.has(PARTITION_STATS.name):
+            return
+        known = own.is_completed(other.requested)
+        if known and PARTITION_STATS.name not in own.commit_metadata(other.requested).write_stats:
             return
         shared = ours & {partition for partition, _ in theirs}
         if shared:
@@ -415,7 +464,7 @@ class Transaction:
                 raise self._conflict("of an index build wrote the partition stats before", instant.requested)
 
     def _lost(self, now: Snapshot) -> bool:
-        mine = [i for i in now.timeline.pending({self.operation.action}) if i.requested == self.instant]
+        mine = [i for i in now.timeline.pending({self._action}) if i.requested == self.instant]
         return not mine or now.timeline.pending_rollback_of(self.instant) is not None
 
     def _conflict(
@@ -475,7 +524,7 @@ class Transaction:
     def _undo(self) -> bool:
         """Remove what this write made; whether another writer did so already."""
         now = self.snapshot.refreshed()
-        mine = [i for i in now.timeline.pending({self.operation.action}) if i.requested == self.instant]
+        mine = [i for i in now.timeline.pending({self._action}) if i.requested == self.instant]
         if mine and self._metadata_started:
             roll_back(now, mine[0], self._clock)
         elif mine:
@@ -496,6 +545,9 @@ def _write_stats(results: Sequence[WrittenFile]) -> dict[str, tuple[WriteStat, .
     stats: dict[str, tuple[WriteStat, ...]] = {}
     for result in results:
         millis = int(result.seconds * 1000)
+        if result.log is not None:
+            stats[result.partition] = (*stats.get(result.partition, ()), _log_stat(result, result.log, millis))
+            continue
         stat = WriteStat(
             file_id=result.file_id,
             path=join_path(result.partition, result.file_name),
@@ -512,6 +564,25 @@ def _write_stats(results: Sequence[WrittenFile]) -> dict[str, tuple[WriteStat, .
         )
         stats[result.partition] = (*stats.get(result.partition, ()), stat)
     return stats
+
+
+def _log_stat(result: WrittenFile, log: WrittenLog, millis: int) -> WriteStat:
+    """``HoodieDeltaWriteStat``. All rows are updates to Hudi, also of keys that a log file had deleted."""
+    return WriteStat(
+        file_id=result.file_id,
+        path=join_path(result.partition, result.file_name),
+        partition_path=result.partition,
+        file_size=result.size,
+        prev_commit=log.base_instant,
+        num_writes=result.rows,
+        num_deletes=result.deleted,
+        num_updates=result.rows,
+        base_file=log.base_file,
+        log_version=log.version,
+        log_offset=0,
+        log_files=log.log_files,
+        upsert_ms=millis,
+    )
 
 
 def run_with_retries(

@@ -465,6 +465,11 @@ class CollectFilters:
         """None: keys are distinct."""
         return frozenset()
 
+    @property
+    def takes_logs(self) -> bool:
+        """False: log files have no filters."""
+        return False
+
     def begin(self, schema: pa.Schema) -> CollectFilters:
         """Begin a file; the filter comes with its summary."""
         return self

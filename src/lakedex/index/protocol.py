@@ -25,7 +25,7 @@ from lakedex.errors import IndexNotFoundError, UnsupportedFeatureError
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import RowGroup
 from lakedex.index.written_file import Collector, WrittenFile
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import BaseFile, DataFile
 from lakedex.metadata.records import FILES
 from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed
@@ -349,10 +349,10 @@ class BuildPlan(Protocol):
     def groups(self) -> Mapping[str, int]:
         """New metadata partitions, with their numbers of file groups."""
 
-    def task(self, ctx: BuildContext) -> Callable[[BaseFile], Any] | None:
+    def task(self, ctx: BuildContext) -> Callable[[Any], Any] | None:
         """A task that reads a file; None if no file is read."""
 
-    def updates(self, ctx: BuildContext, parts: Mapping[BaseFile, Any]) -> Iterator[IndexUpdate]:
+    def updates(self, ctx: BuildContext, parts: Mapping[Any, Any]) -> Iterator[IndexUpdate]:
         """The records, a delta commit's at a time."""
 
 
@@ -427,9 +427,9 @@ class ValidationContext:
 
 
 def file_difference(
-    index: str, base: BaseFile, column: str, kind: str, expected: str, found: str = "", count: int = 1
+    index: str, base: DataFile, column: str, kind: str, expected: str, found: str = "", count: int = 1
 ) -> Difference:
-    """A disagreement between an index and a base file."""
+    """A disagreement between an index and a file."""
     return Difference(
         index=index,
         kind=kind,
@@ -501,6 +501,8 @@ class Index(Protocol):
     """Options of a build that are no ``hoodie.*`` options."""
     made_of: ClassVar[frozenset[str]]
     """Indexes that this one is computed from: it is built and dropped with them."""
+    covers_logs: ClassVar[bool]
+    """Whether a build reads log files too."""
 
     @property
     def name(self) -> str:
@@ -576,6 +578,7 @@ class UnindexedBase:
     is_built: ClassVar[bool] = True
     own_options: ClassVar[frozenset[str]] = frozenset()
     made_of: ClassVar[frozenset[str]] = frozenset()
+    covers_logs: ClassVar[bool] = False
 
     def collector(self, ctx: CollectContext) -> Collector | None:
         """Collect nothing."""

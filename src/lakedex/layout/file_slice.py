@@ -16,7 +16,16 @@ import numpy.typing as npt
 from lakedex.codec.table_paths import BASE_FILE_NAME
 from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name
 
-__all__ = ["BaseFile", "FileSlice", "LogFile", "SliceRules", "SliceTable", "base_versions", "find_slices"]
+__all__ = [
+    "BaseFile",
+    "DataFile",
+    "FileSlice",
+    "LogFile",
+    "SliceRules",
+    "SliceTable",
+    "file_group_slices",
+    "find_slices",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +59,13 @@ class LogFile:
         return join_path(self.partition, self.name)
 
 
+DataFile = BaseFile | LogFile
+"""A file with rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """The newest version of one file group: a base file and its log files, oldest first."""
+    """A version of one file group: a base file and its log files, oldest first."""
 
     partition: str
     file_id: str
@@ -64,6 +77,11 @@ class FileSlice:
     def name(self) -> str:
         """Name of the base file, or of the first log file if there is none."""
         return self.base_file.name if self.base_file is not None else self.log_files[0].name
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """All its files, the base file first."""
+        return (*(() if self.base_file is None else (self.base_file,)), *self.log_files)
 
     @property
     def size(self) -> int:
@@ -162,13 +180,21 @@ def _plain_slices(
     ]
 
 
-def base_versions(
-    partition: str, files: Mapping[str, int], is_committed: Callable[[str], bool]
-) -> dict[str, list[BaseFile]]:
-    """All committed base files of one partition by file id, newest first."""
-    rules = SliceRules(is_committed=is_committed, completion_time=lambda _: None, base_files_only=True)
-    bases, _ = _group_files(partition, files, rules)
-    return {file_id: [found[instant] for instant in sorted(found, reverse=True)] for file_id, found in bases.items()}
+def file_group_slices(partition: str, files: Mapping[str, int], rules: SliceRules) -> dict[str, list[FileSlice]]:
+    """All slices of one partition's file groups by file id, newest first, replaced groups included.
+
+    A slice that a pending compaction of version 6 has opened stands for itself.
+    """
+    bases, logs = _group_files(partition, files, rules)
+    found: dict[str, list[FileSlice]] = {}
+    for file_id in sorted(bases.keys() | logs.keys()):
+        own = bases.get(file_id, {})
+        slots = _slots(own, logs.get(file_id, []), rules)
+        found[file_id] = [
+            FileSlice(partition, file_id, instant, own.get(instant), _in_order(slots[instant]))
+            for instant in sorted(slots, reverse=True)
+        ]
+    return found
 
 
 def _group_files(
@@ -195,9 +221,8 @@ def _group_files(
     return bases, logs
 
 
-def _newest_slice(
-    partition: str, file_id: str, bases: dict[str, BaseFile], logs: list[LogFile], rules: SliceRules
-) -> FileSlice | None:
+def _slots(bases: Mapping[str, BaseFile], logs: list[LogFile], rules: SliceRules) -> dict[str, list[LogFile]]:
+    """Log files of each slice of a file group by base instant; those without a base file share one."""
     slots: dict[str, list[LogFile]] = {instant: [] for instant in bases}
     alone: list[LogFile] = []
     for log in logs:
@@ -205,6 +230,13 @@ def _newest_slice(
         (alone if base_instant is None else slots.setdefault(base_instant, [])).append(log)
     if alone:
         slots[min(log.instant for log in alone)] = alone
+    return slots
+
+
+def _newest_slice(
+    partition: str, file_id: str, bases: dict[str, BaseFile], logs: list[LogFile], rules: SliceRules
+) -> FileSlice | None:
+    slots = _slots(bases, logs, rules)
     visible = sorted(instant for instant in slots if rules.as_of is None or instant <= rules.as_of)
     if not visible:
         return None
@@ -217,9 +249,13 @@ def _newest_slice(
         found = slots[base_instant] + found
     # In version 6 a log's name does not record its commits, and none is after the first instant of the slice.
     valid = [log for log in found if rules.as_of is None or log.instant <= rules.as_of]
-    ordered = tuple(sorted(valid, key=lambda log: _log_order(log.name)))
+    ordered = _in_order(valid)
     base = bases.get(base_instant)
     return FileSlice(partition, file_id, base_instant, base, ordered) if base is not None or ordered else None
+
+
+def _in_order(logs: list[LogFile]) -> tuple[LogFile, ...]:
+    return tuple(sorted(logs, key=lambda log: _log_order(log.name)))
 
 
 def _base_instant(log_instant: str, bases: Mapping[str, BaseFile], rules: SliceRules) -> str | None:

@@ -44,10 +44,19 @@ _COUNTED = ("AVRO_DATA", "PARQUET_DATA", "HFILE_DATA", "DELETE")
 
 @dataclass(frozen=True, slots=True)
 class DataRows:
-    """Rows of one data block in its own schema, limited to the requested columns."""
+    """Rows of one data block in its own schema, limited to the requested columns.
+
+    Attributes:
+        path: the log file.
+        rows: the rows.
+        size: bytes of the block's content.
+        is_partial: whether columns that they lack are those of the older row, instead of null.
+    """
 
     path: str
     rows: pa.Table
+    size: int = 0
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,8 @@ def read_log_files(
     log_files: Sequence[LogFile],
     counts: Callable[[str], bool],
     columns: Collection[str],
+    *,
+    partial_rows: bool = False,
 ) -> Iterator[DataRows | DeletedKeys]:
     """Read the log files of a slice, oldest first.
 
@@ -97,12 +108,15 @@ def read_log_files(
         log_files: Log files in Hudi's order.
         counts: Whether blocks of an instant are committed and not after the instant of the read.
         columns: Names of the requested columns.
+        partial_rows: Read blocks of partial updates as they are.
 
     Raises:
         CorruptFileError: The file is damaged in a way that an interrupted writer does not explain.
-        UnsupportedFeatureError: A block has partial updates.
+        UnsupportedFeatureError: A block has partial updates, and ``partial_rows`` was not given.
     """
     for opened, block in _counted_blocks(files, log_files, counts, BUFFER_BYTES):
+        if not partial_rows:
+            _check_complete(opened.path, block)
         yield _read_block(opened, block, columns)
 
 
@@ -144,8 +158,12 @@ def _required(block: LogBlock, name: str, path: str) -> str:
     return block.header[name]
 
 
+def _is_partial(block: LogBlock) -> bool:
+    return block.header.get("IS_PARTIAL", "").lower() == "true"
+
+
 def _check_complete(path: str, block: LogBlock) -> None:
-    if block.header.get("IS_PARTIAL", "").lower() == "true":
+    if _is_partial(block):
         raise UnsupportedFeatureError(
             f"{path}: the block at byte {block.offset} has partial updates (written by MERGE INTO with "
             "hoodie.spark.sql.merge.into.partial.updates); lakedex does not merge columns one by one. Compact "
@@ -156,7 +174,6 @@ def _check_complete(path: str, block: LogBlock) -> None:
 
 def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> DataRows | DeletedKeys:
     path = opened.path
-    _check_complete(path, block)
     content = opened.content(block)
     if block.block_type == "DELETE":
         records = decode_delete_block(content, path, block.content_offset)
@@ -177,7 +194,7 @@ def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> 
     if RECORD_KEY not in rows.schema.names or not pa.types.is_string(rows.schema.field(RECORD_KEY).type):
         found = ", ".join(f"{column.name} {column.type}" for column in rows.schema)
         raise CorruptFileError(path, block.content_offset, f"a column {RECORD_KEY} of strings", found)
-    return DataRows(path, rows)
+    return DataRows(path, rows, len(content), _is_partial(block))
 
 
 def _key_of(record: dict[str, Any], path: str, block: LogBlock) -> str:

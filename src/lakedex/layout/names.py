@@ -16,6 +16,7 @@ __all__ = [
     "PARTITION_METAFILE",
     "BaseFileName",
     "LogFileName",
+    "instant_of",
     "join_path",
     "marker_name",
     "new_file_id",
@@ -77,6 +78,15 @@ def parse_log_file_name(name: str) -> LogFileName | None:
         return None
     file_id, instant, version, token, _, _, _, cdc = match.groups()
     return LogFileName(file_id, instant, int(version), token or "", cdc is not None)
+
+
+def instant_of(name: str) -> str | None:
+    """The instant in the name of a base or log file; None for any other name."""
+    base = parse_base_file_name(name)
+    if base is not None:
+        return base.instant
+    log = parse_log_file_name(name)
+    return None if log is None else log.instant
 
 
 def marker_name(file_name: str, kind: str) -> str:

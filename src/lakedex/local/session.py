@@ -16,8 +16,8 @@ from lakedex.expr.evaluator import evaluate_scalar
 from lakedex.expr.parser import parse_scalar
 from lakedex.local.engine import LocalEngine
 from lakedex.local.merge_join import merge_rows
-from lakedex.scan.plan import read_columns
 from lakedex.scan.scan import Scan, semi_joined
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.tagging.keyed_rows import KEY
 from lakedex.types import DEFAULT_RULES, RECORD_KEY, SessionRules

@@ -1,8 +1,9 @@
 """Choose the files of old commits that no reader may need, and delete them.
 
-The newest version of each file group stays, and every version that was current since the earliest commit to retain, for
+The newest slice of each file group stays, and every slice that was current since the earliest commit to retain, for
 running queries and time travel to retained commits (``CleanPlanner``, ``CleanerUtils.getEarliestCommitToRetain``).
-Files of savepoints stay, and files that were current when the oldest pending write began. A replaced file group is
+A slice goes or stays as a whole, its log files with its base file. It stays if a savepoint has one of its files, if a
+pending compaction is to merge it, and if it was current when the oldest pending write began. A replaced file group is
 deleted completely once the commit that replaced it is older than the earliest one to retain.
 
 The plan is written first, under the table lock. The files are deleted without the lock, the metadata table is updated
@@ -24,7 +25,7 @@ from lakedex.index.protocol import RemovedFiles
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
 from lakedex.io.locks import table_lock
 from lakedex.layout.contained_files import delete_files, delete_partition, list_folder
-from lakedex.layout.file_slice import BaseFile, base_versions
+from lakedex.layout.file_slice import DataFile, FileSlice
 from lakedex.layout.names import PARTITION_METAFILE
 from lakedex.maintenance.metadata_undo import records_of_removal, write_metadata
 from lakedex.maintenance.recovery import recover
@@ -87,7 +88,7 @@ class PlannedClean:
     """A plan with its files."""
 
     plan: CleanPlan
-    files: Mapping[str, Sequence[BaseFile]]
+    files: Mapping[str, Sequence[DataFile]]
 
 
 def clean_rule(
@@ -129,7 +130,7 @@ def plan_clean(snapshot: Snapshot, rule: CleanRule, now_ms: int, *, only_changed
     wanted = _changed_partitions(timeline, earliest) if only_changed and earliest is not None else None
     if wanted is not None and not wanted:
         return None
-    savepointed = savepointed_files(timeline)
+    needed = _needed_files(timeline)
     replaced = timeline.replaced_file_groups()
     pending = timeline.pending(_PENDING_WRITES)
     limits = _Limits(
@@ -137,21 +138,23 @@ def plan_clean(snapshot: Snapshot, rule: CleanRule, now_ms: int, *, only_changed
         earliest=earliest.requested if earliest is not None else None,
         oldest_pending=min((instant.requested for instant in pending), default=None),
     )
-    files: dict[str, list[BaseFile]] = {}
+    files: dict[str, list[DataFile]] = {}
     gone: list[str] = []
-    for partition, listed in snapshot.listing(wanted).items():
-        versions = base_versions(partition, listed, timeline.is_committed)
-        names = savepointed.get(partition, frozenset())
+    listing = snapshot.listing(wanted)
+    for partition, groups in snapshot.file_groups(listing).items():
+        names = needed.get(partition, frozenset())
         found = [
-            base
-            for file_id, group in versions.items()
-            for base in limits.removable(group, replaced.get((partition, file_id)))
-            if base.name not in names
+            file
+            for file_id, group in groups.items()
+            for item in limits.removable(group, replaced.get((partition, file_id)))
+            if names.isdisjoint(file.name for file in item.files)
+            for file in item.files
         ]
         if not found:
             continue
         files[partition] = found
-        left = {name for name in listed if not name.startswith(PARTITION_METAFILE)} - {base.name for base in found}
+        left = {name for name in listing[partition] if not name.startswith(PARTITION_METAFILE)}
+        left -= {file.name for file in found}
         if partition and not left and not pending:
             gone.append(partition)
     if not files:
@@ -163,7 +166,7 @@ def _plan(
     snapshot: Snapshot,
     rule: CleanRule,
     earliest: Instant | None,
-    files: Mapping[str, Sequence[BaseFile]],
+    files: Mapping[str, Sequence[DataFile]],
     gone: Sequence[str],
 ) -> CleanPlan:
     last = snapshot.timeline.last_completed
@@ -171,7 +174,7 @@ def _plan(
     return CleanPlan(
         policy=rule.policy,
         files={
-            partition: tuple(snapshot.files.path(base.relative_path) for base in found)
+            partition: tuple(snapshot.files.path(file.relative_path) for file in found)
             for partition, found in files.items()
         },
         earliest=None if earliest is None else (earliest.requested, earliest.action),
@@ -183,14 +186,14 @@ def _plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limits:
-    """Limits that decide which versions of a file group are deleted."""
+    """Limits that decide which slices of a file group are deleted."""
 
     rule: CleanRule
     earliest: str | None
     oldest_pending: str | None
 
-    def removable(self, versions: Sequence[BaseFile], replaced_at: str | None) -> Iterator[BaseFile]:
-        """Versions that may be deleted, newest first."""
+    def removable(self, versions: Sequence[FileSlice], replaced_at: str | None) -> Iterator[FileSlice]:
+        """Slices that may be deleted, newest first."""
         if replaced_at is not None:
             bounds = [bound for bound in (self.earliest, self.oldest_pending) if bound is not None]
             if all(replaced_at < bound for bound in bounds):
@@ -203,9 +206,9 @@ class _Limits:
         yield from versions[needed:]
 
     @staticmethod
-    def _current_since(versions: Sequence[BaseFile], bound: str) -> int:
-        """Number of versions that were current since ``bound``: the later ones and one before."""
-        return sum(base.instant >= bound for base in versions) + 1
+    def _current_since(versions: Sequence[FileSlice], bound: str) -> int:
+        """Number of slices that were current since ``bound``: the later ones and one before."""
+        return sum(item.base_instant >= bound for item in versions) + 1
 
 
 def _earliest(timeline: Timeline, rule: CleanRule, now_ms: int) -> Instant | None:
@@ -235,6 +238,20 @@ def savepointed_files(timeline: Timeline) -> dict[str, frozenset[str]]:
     for instant in timeline.completed({"savepoint"}):
         for partition, names in timeline.savepoint_metadata(instant).files.items():
             found.setdefault(partition, set()).update(names)
+    return {partition: frozenset(names) for partition, names in found.items()}
+
+
+def _needed_files(timeline: Timeline) -> dict[str, frozenset[str]]:
+    """Names of the files of savepoints and of the plans of pending compactions, by partition.
+
+    Raises:
+        CorruptFileError: A plan cannot be read, so that nobody knows what it needs.
+    """
+    found = {partition: set(names) for partition, names in savepointed_files(timeline).items()}
+    for pending in timeline.pending({"compaction"}):
+        for operation in timeline.compaction_plan(pending.requested):
+            names = (*operation.logs, *(() if operation.base is None else (operation.base,)))
+            found.setdefault(operation.partition, set()).update(names)
     return {partition: frozenset(names) for partition, names in found.items()}
 
 
@@ -525,7 +542,7 @@ def _result(
         earliest_retained=plan.earliest[0] if plan is not None and plan.earliest is not None else None,
         partitions={
             path: CleanedPartition(
-                files=tuple(base.name for base in files), bytes=sum(base.size for base in files), gone=path in gone
+                files=tuple(file.name for file in files), bytes=sum(file.size for file in files), gone=path in gone
             )
             for path, files in sorted(planned.files.items())
         }

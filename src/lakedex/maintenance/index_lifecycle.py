@@ -34,7 +34,7 @@ from lakedex.index.registry import INDEXES, not_found, table_indexes
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
 from lakedex.layout.contained_files import delete_partition, delete_temp
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import BaseFile, DataFile
 from lakedex.maintenance.metadata_init import make_metadata_table, require_no_pending_writes
 from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS, recovered
 from lakedex.maintenance.undo_write import HeartbeatPolicy, remove_orphans
@@ -349,7 +349,7 @@ def build_index(
             notes = ("the index exists already",)
             return IndexResult(name=index.name, notes=notes, seconds=time.perf_counter() - started)
         try:
-            build.read(now.base_files())
+            build.read(_files_of(now, index))
             with table_lock(handle.files, options.lock) as lock:
                 return build.publish(lock, started)
         finally:
@@ -359,13 +359,13 @@ def build_index(
 def recompute_entries(
     handle: TableContext, options: WriteOptions, index: Index, files: Collection[tuple[str, str]]
 ) -> int:
-    """Compute the entries of base files from the data and write them again, then those of the indexes made of it.
+    """Compute the entries of files from the data and write them again, then those of the indexes made of it.
 
     Args:
         handle: the table.
         options: filter sizes, lock.
         index: the index.
-        files: base files by partition and name; those that are not current any more are left out.
+        files: files by partition and name; those that are not current any more are left out.
 
     Returns:
         How many files it were.
@@ -374,7 +374,7 @@ def recompute_entries(
         now, clock = recovered(handle, options, lock)
         name = clock.next(now.last_time)
         require_no_pending_writes(now, f"the index {index.name} was not repaired")
-        some = [base for base in now.base_files() if (base.partition, base.name) in files]
+        some = [file for file in _files_of(now, index) if (file.partition, file.name) in files]
         try:
             for one in (index, *(other for other in INDEXES if index.name in other.made_of)):
                 build = _Build(handle, options, one, clock, name, recompute=True)
@@ -385,6 +385,11 @@ def recompute_entries(
         finally:
             delete_temp(handle.files, name)
     return len(some)
+
+
+def _files_of(now: Snapshot, index: Index) -> list[DataFile]:
+    """Current files that a build reads."""
+    return [file for item in now.slices() for file in item.files if index.covers_logs or isinstance(file, BaseFile)]
 
 
 @dataclass(slots=True)
@@ -399,7 +404,7 @@ class _Build:
     columns: Sequence[str] | None = None
     progress: Progress | None = None
     recompute: bool = False
-    parts: dict[BaseFile, Any] = field(default_factory=dict)
+    parts: dict[DataFile, Any] = field(default_factory=dict)
     _plan: BuildPlan | None = None
     _ctx: BuildContext | None = None
 
@@ -420,7 +425,7 @@ class _Build:
         self._plan = found if isinstance(found, BuildPlan) else None
         return self._plan
 
-    def read(self, files: Sequence[BaseFile]) -> None:
+    def read(self, files: Sequence[DataFile]) -> None:
         """Read what the index needs of files that were not read yet, one task a file."""
         if self._plan is None or self._ctx is None:
             return
@@ -450,7 +455,7 @@ class _Build:
         plan = self.plan(now)
         if before is None or plan is None or plan.basis != before.basis:
             raise self._conflict("its schema or its indexes were changed while the index was built")
-        files = now.base_files()
+        files = _files_of(now, self.index)
         self.read(files)
         logs = self.write(lock, now, files)
         lock.check()
@@ -481,7 +486,7 @@ class _Build:
             retryable=True,
         )
 
-    def write(self, lock: Lock, now: Snapshot, files: Sequence[BaseFile]) -> list[tuple[str, list[LogWritten]]]:
+    def write(self, lock: Lock, now: Snapshot, files: Sequence[DataFile]) -> list[tuple[str, list[LogWritten]]]:
         """Write the records of files. Call under the table lock."""
         if self._plan is None or self._ctx is None:
             return []

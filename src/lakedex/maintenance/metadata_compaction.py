@@ -49,7 +49,12 @@ from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import Timeline, complete, create_inflight, create_requested, remove_pending
 from lakedex.timeline.commit_metadata import WriteStat, encode_commit_metadata
 from lakedex.timeline.instant import Instant, InstantClock, State, plus_millis
-from lakedex.timeline.service_metadata import CompactionOperation, decode_compaction_plan, encode_compaction_plan
+from lakedex.timeline.service_metadata import (
+    CompactionOperation,
+    compaction_metrics,
+    decode_compaction_plan,
+    encode_compaction_plan,
+)
 
 __all__ = [
     "Compacted",
@@ -228,13 +233,6 @@ def _write(storage: Storage, path: str, merge: _Merge) -> Compacted:
     return Compacted(path.rsplit("/", 1)[1], size, merge.records, merge.merged)
 
 
-_MIB = 1024 * 1024
-
-
-_NEW_BASE_FILE_MIB = 120
-"""Size that Hudi's plan assumes for a new base file (``hoodie.parquet.max.file.size``)."""
-
-
 @dataclass(slots=True, kw_only=True)
 class CompactionDone:
     """Executed compactions.
@@ -368,9 +366,6 @@ def _complete_before(timeline: Timeline, path: str, requested: str) -> bool:
 
 
 def _operation(folder: str, group: MetadataFileGroup, logs: Sequence[tuple[str, int]]) -> CompactionOperation:
-    base_size = 0 if group.base is None else group.base[1]
-    log_size = sum(size for _, size in logs)
-    read, written = (base_size + log_size) // _MIB, base_size // _MIB if base_size else _NEW_BASE_FILE_MIB
     base = None if group.base is None else group.base[0].rsplit("/", 1)[1]
     parsed = parse_base_file_name(base or "")
     first = parse_log_file_name(logs[0][0].rsplit("/", 1)[1])
@@ -380,13 +375,7 @@ def _operation(folder: str, group: MetadataFileGroup, logs: Sequence[tuple[str, 
         base_instant=parsed.instant if parsed is not None else first.instant if first is not None else "",
         base=base,
         logs=tuple(path.rsplit("/", 1)[1] for path, _ in logs),
-        metrics={
-            "TOTAL_LOG_FILES": float(len(logs)),
-            "TOTAL_LOG_FILES_SIZE": float(log_size),
-            "TOTAL_IO_READ_MB": float(read),
-            "TOTAL_IO_WRITE_MB": float(written),
-            "TOTAL_IO_MB": float(read + written),
-        },
+        metrics=compaction_metrics(None if group.base is None else group.base[1], [size for _, size in logs]),
     )
 
 

@@ -21,7 +21,7 @@ from lakedex.io.liveness import is_ours
 from lakedex.io.locks import table_lock
 from lakedex.io.storage import TableFiles
 from lakedex.layout.contained_files import delete_entries, inner_folders, list_folder
-from lakedex.layout.names import PARTITION_METAFILE, join_path, parse_base_file_name, parse_log_file_name
+from lakedex.layout.names import PARTITION_METAFILE, instant_of, join_path, parse_base_file_name
 from lakedex.maintenance.recovery import INFLIGHT_PARTITIONS, recovered
 from lakedex.metadata.records import FILES, metadata_partitions_property
 from lakedex.metadata.writer import FIRST_BUILD_SUFFIX, create_metadata_table
@@ -36,7 +36,6 @@ __all__ = [
     "REBUILDING",
     "Folders",
     "committed_files",
-    "instant_of",
     "is_committed_file",
     "list_storage",
     "make_metadata_table",
@@ -174,15 +173,6 @@ def _is_data(name: str) -> bool:
     return instant_of(name) is not None
 
 
-def instant_of(name: str) -> str | None:
-    """The instant in the name of a base or log file; None for any other name."""
-    base = parse_base_file_name(name)
-    if base is not None:
-        return base.instant
-    log = parse_log_file_name(name)
-    return None if log is None else log.instant
-
-
 def _listed(files: TableFiles, path: str) -> dict[str, int]:
     return _ListFolder(files)(path)[0] or {}
 
@@ -229,7 +219,9 @@ def without_empty_strays(now: Snapshot, files: Mapping[str, int]) -> dict[str, i
 
 def is_committed_file(now: Snapshot) -> Callable[[str, str], bool]:
     """A test of (partition path, name of a data file)."""
-    timeline = now.timeline
+    timeline, by_base = now.timeline, now.timeline.layout == 1
+    # Version 6 names log files after the slice: until its compaction completes that is no instant of their own.
+    opened = {i.requested for i in timeline.pending({"compaction"})} if by_base else set()
     named: dict[str, Collection[str]] = {}
 
     def names_of(instant: str) -> Collection[str]:
@@ -240,10 +232,11 @@ def is_committed_file(now: Snapshot) -> Callable[[str, str], bool]:
 
     def is_counted(partition: str, name: str) -> bool:
         instant = instant_of(name)
-        if instant is None or not timeline.is_committed(instant):
+        shared = by_base and parse_base_file_name(name) is None
+        if instant is None or not (timeline.is_committed(instant) or (shared and instant in opened)):
             return False
-        if not timeline.is_completed(instant):
-            return True  # Archived.
-        return parse_base_file_name(name) is None or join_path(partition, name) in names_of(instant)
+        if shared or not timeline.is_completed(instant):
+            return True  # The other reason: archived.
+        return join_path(partition, name) in names_of(instant)
 
     return is_counted

@@ -105,7 +105,13 @@ def prepare_undo(
         replace_definitions(snapshot.files.storage, update.definitions)
 
 
-def record_undo(snapshot: Snapshot, files: Mapping[str, Sequence[str]], instant: str, clock: InstantClock) -> None:
+def record_undo(
+    snapshot: Snapshot,
+    files: Mapping[str, Sequence[str]],
+    instant: str,
+    clock: InstantClock,
+    added: Mapping[str, Mapping[str, int]] | None = None,
+) -> None:
     """Take files out of the metadata table and say what is left of their partitions.
 
     Args:
@@ -113,16 +119,19 @@ def record_undo(snapshot: Snapshot, files: Mapping[str, Sequence[str]], instant:
         files: names of their files by partition.
         instant: of the rollback or restore, which is still pending.
         clock: for the completion.
+        added: by partition, names and sizes of log files that are there from now on; None for none.
     """
     if not snapshot.metadata.has(FILES.name):
         return
     listing = snapshot.listing(files)
     gone = [path for path, names in files.items() if path and not set(listing.get(path, ())) - set(names)]
     removed = RemovedFiles(names=files, partitions=gone, were_current=True)
-    write_metadata(snapshot, instant, records_of_removal(snapshot, removed, instant), clock)
+    write_metadata(snapshot, instant, records_of_removal(snapshot, removed, instant, added), clock)
 
 
-def records_of_removal(snapshot: Snapshot, removed: RemovedFiles, instant: str) -> dict[str, Keyed]:
+def records_of_removal(
+    snapshot: Snapshot, removed: RemovedFiles, instant: str, added: Mapping[str, Mapping[str, int]] | None = None
+) -> dict[str, Keyed]:
     """Records by metadata partition that take files out (``HoodieTableMetadataUtil.convertMetadataToRecords``).
 
     A partition without files leaves the list of partitions.
@@ -131,10 +140,13 @@ def records_of_removal(snapshot: Snapshot, removed: RemovedFiles, instant: str) 
         snapshot: the table.
         removed: the files.
         instant: the action that removes them.
+        added: files that it adds.
     """
     if not snapshot.metadata.has(FILES.name):
         return {}
-    listed: Keyed = [(files_key(path), files_record({}, names)) for path, names in removed.names.items() if names]
+    new = added or {}
+    changed = {path: (new.get(path, {}), removed.names.get(path, ())) for path in (*removed.names, *new)}
+    listed: Keyed = [(files_key(path), files_record(*both)) for path, both in changed.items() if any(both)]
     if removed.partitions:
         listed.append((ALL_PARTITIONS, all_partitions_record((), map(files_key, removed.partitions))))
     ctx = UndoContext(snapshot=snapshot, instant=instant, run=_run)

@@ -18,7 +18,7 @@ from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFe
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
 from lakedex.io.locks import Lock
 from lakedex.layout.contained_files import list_folder
-from lakedex.layout.names import join_path, parse_base_file_name
+from lakedex.layout.names import instant_of, join_path
 from lakedex.maintenance.metadata_undo import (
     prepare_undo,
     record_undo,
@@ -26,7 +26,9 @@ from lakedex.maintenance.metadata_undo import (
     written_since,
 )
 from lakedex.maintenance.undo_write import (
+    PLANNED,
     HeartbeatPolicy,
+    kept_log_files,
     remove_metadata_of,
     remove_orphans,
     replace_metadata_timeline,
@@ -153,26 +155,44 @@ def planned_restore(snapshot: Snapshot, savepoint: Instant, started: float) -> R
     return RestoreResult(
         savepoint=savepoint.requested,
         undone=tuple(i.requested for i in undone),
-        files_deleted=sum(len(timeline.commit_metadata(i).all_stats()) for i in undone),
+        files_deleted=sum(len(timeline.commit_metadata(i).all_stats()) for i in undone if i.is_completed),
         seconds=time.perf_counter() - started,
         dry_run=True,
     )
 
 
+_COMPACTIONS = frozenset({"COMPACT", "LOG_COMPACT"})
+"""Operations of commits that hold rows of earlier commits only."""
+
+
 def _after(timeline: Timeline, savepoint: str) -> list[Instant]:
-    """Commits that completed after the savepoint's, the last one first."""
-    bound = timeline.completion_time(savepoint) or savepoint
+    """Commits that completed after the savepoint's, the last one first; before them later plans of compactions.
+
+    Version 6 goes by when they were requested: there completion times are those of files, which a copy changes.
+
+    A compaction that was requested before the savepoint's commit has only rows that were there before it: it stays, and
+    so do the log files that version 6 names after it.
+    """
+
+    def time_of(instant: Instant) -> str:
+        return instant.requested if timeline.layout == 1 else instant.completed or instant.requested
+
+    bound = savepoint if timeline.layout == 1 else timeline.completion_time(savepoint) or savepoint
     commits = [
         instant
         for instant in timeline.completed(WRITE_ACTIONS)
-        if (instant.completed or instant.requested) > bound and instant.requested != savepoint
+        if time_of(instant) > bound
+        and instant.requested != savepoint
+        and not (instant.requested < savepoint and timeline.commit_notes(instant).operation in _COMPACTIONS)
     ]
-    return sorted(commits, key=lambda instant: instant.completed or instant.requested, reverse=True)
+    plans = [instant for instant in timeline.pending(PLANNED) if instant.requested > savepoint]
+    commits.sort(key=time_of, reverse=True)
+    return [*reversed(plans), *commits]
 
 
 def undone_partitions(timeline: Timeline, undone: list[Instant]) -> list[str]:
     """Partitions that commits wrote to or replaced files of."""
-    commits = [timeline.commit_metadata(instant) for instant in undone]
+    commits = [timeline.commit_metadata(instant) for instant in undone if instant.is_completed]
     return sorted({path for commit in commits for path in (*commit.write_stats, *(commit.replaced or {}))})
 
 
@@ -191,7 +211,7 @@ def _require_files(snapshot: Snapshot, saved: SavepointMetadata, savepoint: str,
 def _require_commits(snapshot: Snapshot, savepoint: str) -> None:
     """All that came after the savepoint can be undone: nothing of it is archived."""
     names = [name for files in snapshot.listing().values() for name in files]
-    found = {parsed.instant for parsed in map(parse_base_file_name, names) if parsed is not None}
+    found = set(filter(None, map(instant_of, names)))
     timeline = snapshot.timeline
     archived = sorted(i for i in found if i > savepoint and timeline.is_committed(i) and not timeline.contains(i))
     if archived:
@@ -212,10 +232,11 @@ def _run(snapshot: Snapshot, restore: Instant, plan: RestorePlan, clock: Instant
         else:
             remove_metadata_of(snapshot, requested)  # Hudi has removed its instant, and restores the metadata last.
     names = {requested for requested, _ in plan.instants}
-    if written_since(replace_metadata_timeline(snapshot), names):
+    kept = kept_log_files(one for found in done.values() for one in found)
+    if kept or written_since(replace_metadata_timeline(snapshot), names):
         remove_metadata_of(snapshot, restore.requested)
         now = replace_metadata_timeline(snapshot)
-        record_undo(now, _listed_still(now, names, done), restore.requested, clock)
+        record_undo(now, _listed_still(now, names, done), restore.requested, clock, added=kept)
     metadata = RestoreMetadata(
         started=restore.requested,
         millis=int((time.time() - started) * 1000),
@@ -234,8 +255,7 @@ def _listed_still(
     found: dict[str, list[str]] = {path: [] for rollbacks in done.values() for one in rollbacks for path in one.deleted}
     for path, names in snapshot.listing().items():
         for name in names:
-            base = parse_base_file_name(name)
-            if base is not None and base.instant in undone:
+            if instant_of(name) in undone:
                 found.setdefault(path, []).append(name)
     return found
 

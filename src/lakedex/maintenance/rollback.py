@@ -16,7 +16,7 @@ from lakedex.errors import CommitConflictError, InvalidInputError
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import table_lock
 from lakedex.layout.contained_files import list_folder
-from lakedex.layout.names import join_path, parse_base_file_name
+from lakedex.layout.names import instant_of, join_path, parse_log_file_name
 from lakedex.maintenance.clean import finish_cleans, last_clean, require_no_clean, savepoint_times
 from lakedex.maintenance.metadata_undo import prepare_undo, snapshot_without
 from lakedex.maintenance.recovery import (
@@ -27,7 +27,14 @@ from lakedex.maintenance.recovery import (
     restore_to,
     undone_partitions,
 )
-from lakedex.maintenance.undo_write import HeartbeatPolicy, replace_metadata_timeline, roll_back
+from lakedex.maintenance.undo_write import (
+    PLANNED,
+    HeartbeatPolicy,
+    committed_files,
+    marked_files,
+    replace_metadata_timeline,
+    roll_back,
+)
 from lakedex.options import HeartbeatOptions, WriteOptions
 from lakedex.reports import Report, counted
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -92,9 +99,10 @@ def rollback(handle: TableContext, options: WriteOptions, instant: str) -> Rollb
         require_no_clean(recovered.snapshot)
         if instant in recovered.undone:
             return _result(recovered.snapshot, instant, None, 0, started)
-        found = _to_undo(recovered.snapshot, instant, options)
-        _require_versions(recovered.snapshot, found)
-        _require_beginning(recovered.snapshot, found)
+        found = _begun_compaction(recovered.snapshot, instant, options) or _to_undo(
+            recovered.snapshot, instant, options
+        )
+        _require_undoable(recovered.snapshot, found)
         now = _prepared(recovered, found, options)
         with Heartbeat(handle.files, instant, options.heartbeat.interval_ms):
             done = roll_back(now, found, recovered.clock)
@@ -111,10 +119,9 @@ def plan_rollback(handle: TableContext, options: WriteOptions, instant: str) -> 
     pending = next((i for i in timeline.pending(WRITE_ACTIONS) if i.requested == instant), None)
     if pending is not None and expiry.is_expired_write(snapshot, pending):
         return replace(_result(snapshot, instant, None, 0, started), dry_run=True)
-    found = _to_undo(snapshot, instant, options)
-    _require_versions(snapshot, found)
-    _require_beginning(snapshot, found)
-    written = len(timeline.commit_metadata(found).all_stats())
+    found = _begun_compaction(snapshot, instant, options) or _to_undo(snapshot, instant, options)
+    _require_undoable(snapshot, found)
+    written = len(timeline.commit_metadata(found).all_stats() if found.is_completed else marked_files(snapshot, found))
     return replace(_result(snapshot_without(snapshot, {instant}), instant, None, written, started), dry_run=True)
 
 
@@ -127,6 +134,51 @@ def _result(now: Snapshot, undone: str, instant: str | None, deleted: int, start
         files_deleted=deleted,
         seconds=time.perf_counter() - started,
     )
+
+
+def _begun_compaction(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant | None:
+    """A compaction that died while it ran; None for any other instant.
+
+    Raises:
+        InvalidInputError: it is a plan that nobody has begun to carry out.
+        CommitConflictError: whoever runs it may be alive.
+    """
+    found = next((i for i in snapshot.timeline.pending(PLANNED) if i.requested == instant), None)
+    if found is None:
+        return None
+    if found.state is State.REQUESTED:
+        raise InvalidInputError(
+            f"{snapshot.files}: {found.action} {instant} is a plan that nobody has begun, so there is nothing to roll "
+            "back; run it"
+        )
+    if not HeartbeatPolicy(options.heartbeat).is_expired_write(snapshot, found):
+        _refuse_other(snapshot, instant, options.heartbeat)
+    return found
+
+
+def _require_undoable(snapshot: Snapshot, found: Instant) -> None:
+    """Check that the table without a commit is all there, and that nobody relies on the commit's files."""
+    if found.is_completed:
+        _require_versions(snapshot, found)
+        _require_beginning(snapshot, found)
+        _require_unplanned(snapshot, found)
+
+
+def _require_unplanned(snapshot: Snapshot, undone: Instant) -> None:
+    """Refuse a commit whose files a pending compaction is going to merge: it would find them gone, or their rows."""
+    written = committed_files(snapshot.timeline, undone)
+    for pending in snapshot.timeline.pending({"compaction"}):
+        planned = {
+            (operation.partition, name)
+            for operation in snapshot.timeline.compaction_plan(pending.requested)
+            for name in (*operation.logs, operation.base or "")
+        }
+        if shared := sorted(written & planned):
+            raise InvalidInputError(
+                f"{snapshot.files}: the commit {undone.requested} cannot be rolled back: the pending compaction "
+                f"{pending.requested} is going to merge its file {join_path(*shared[0])}. Nothing was changed; run "
+                "the compaction, or restore to a savepoint"
+            )
 
 
 def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant:
@@ -144,8 +196,11 @@ def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant
         raise InvalidInputError(
             f"{base}: the commit {instant} has a savepoint; maintenance.delete_savepoint({instant!r}) first"
         )
+    by_completion = timeline.layout >= 2  # Version 6 has the times of files, which a copy changes.
     later = [
-        i.requested for i in commits if i.requested > instant or (i.completed or "") > (found.completed or instant)
+        i.requested
+        for i in commits
+        if i.requested > instant or (by_completion and (i.completed or "") > (found.completed or instant))
     ]
     if later:
         raise InvalidInputError(
@@ -161,7 +216,7 @@ def _refuse_other(snapshot: Snapshot, instant: str, options: HeartbeatOptions) -
     found = next((i for i in snapshot.timeline.instants if i.requested == instant), None)
     if found is None:
         return
-    if found.action in WRITE_ACTIONS and not found.is_completed:
+    if found.action in WRITE_ACTIONS | PLANNED and not found.is_completed:
         raise CommitConflictError(
             f"{snapshot.files}: the writer of {found} may be alive; it counts as dead after "
             f"{options.interval_ms * options.misses / 1000:.0f} s of silence, and the next writer rolls it back then",
@@ -194,13 +249,18 @@ def _require_versions(snapshot: Snapshot, undone: Instant) -> None:
         (path, stat.file_id): stat.prev_commit
         for path, stats in commit.write_stats.items()
         for stat in stats
-        if stat.prev_commit != NO_PREVIOUS_COMMIT
+        # A log file is on top of a slice, and takes no other's place.
+        if stat.prev_commit != NO_PREVIOUS_COMMIT and parse_log_file_name(stat.file_name) is None
     }
     needed |= {(path, file_id): None for path, ids in (commit.replaced or {}).items() for file_id in ids}
-    there = {(base.partition, base.file_id): base for base in target.base_files({path for path, _ in needed})}
+    there = {(item.partition, item.file_id): item for item in target.slices({path for path, _ in needed})}
     for group, version in sorted(needed.items()):
-        base = there.get(group)
-        if base is None or version not in (None, base.instant) or not _is_stored(snapshot, base.relative_path):
+        found = there.get(group)
+        if (
+            found is None
+            or (found.base_file is not None and version not in (None, found.base_instant))
+            or not all(_is_stored(snapshot, file.relative_path) for file in found.files)
+        ):
             raise InvalidInputError(
                 f"{snapshot.files}: the commit {undone.requested} cannot be rolled back, since the cleaner took "
                 f"the version of {join_path(*group)} that it rewrote. Nothing was changed"
@@ -211,7 +271,7 @@ def _require_beginning(snapshot: Snapshot, undone: Instant) -> None:
     """Refuse the only commit that is not archived: files of archived commits must be older than another one."""
     timeline, left = snapshot.timeline, snapshot.timeline.once_gone({undone.requested})
     names = [name for files in snapshot.listing().values() for name in files]
-    found = {parsed.instant for parsed in map(parse_base_file_name, names) if parsed is not None}
+    found = set(filter(None, map(instant_of, names)))
     lost = sorted(i for i in found - {undone.requested} if timeline.is_committed(i) and not left.is_committed(i))
     if lost:
         raise InvalidInputError(
@@ -228,6 +288,8 @@ def _is_stored(snapshot: Snapshot, relative_path: str) -> bool:
 def _prepared(recovered: RecoveredTable, undone: Instant, options: WriteOptions) -> Snapshot:
     """Snapshot after preparing the metadata for the undo."""
     snapshot, names = recovered.snapshot, {undone.requested}
+    if not undone.is_completed:
+        return snapshot
     target = snapshot_without(snapshot, names)
     touched = undone_partitions(snapshot.timeline, [undone])
     prepare_undo(snapshot, target, names, touched, recovered.clock, options)
@@ -335,8 +397,7 @@ def _files_at(snapshot: Snapshot, commit: str) -> dict[str, tuple[str, ...]]:
             )
     files: dict[str, list[str]] = {}
     for found in snapshot.at(commit).slices():
-        names = [*([found.base_file.name] if found.base_file else []), *(log.name for log in found.log_files)]
-        files.setdefault(found.partition, []).extend(names)
+        files.setdefault(found.partition, []).extend(file.name for file in found.files)
     for partition, names in files.items():
         present = {entry.name for entry in list_folder(snapshot.files, partition)}
         missing = sorted(set(names) - present)

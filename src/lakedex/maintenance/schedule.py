@@ -1,4 +1,4 @@
-"""Table services that are due after a write: cleaning, metadata compaction and cleaning, archival.
+"""Table services that are due after a write: compaction, cleaning, metadata compaction and cleaning, archival.
 
 As in Hudi (``BaseHoodieWriteClient.postCommit``). The timelines tell what is due, without the lock; only a service that
 is due takes the lock and looks at the table again. A service that fails is a note of the write: its rows are committed,
@@ -16,6 +16,7 @@ from lakedex.errors import LakedexError
 from lakedex.io.locks import table_lock
 from lakedex.maintenance.archive import archive_data, archive_metadata, data_to_archive, metadata_to_archive
 from lakedex.maintenance.clean import clean_after_write
+from lakedex.maintenance.compaction import compact_if_due
 from lakedex.maintenance.metadata_cleaning import clean_metadata, cleaning_due
 from lakedex.maintenance.metadata_compaction import CompactionDone, compact, compaction_due, plan_compaction
 from lakedex.options import WriteOptions
@@ -262,12 +263,14 @@ Returns what it did, in words for people; None if nothing was due, so that the s
 
 
 SERVICES: tuple[tuple[str, Service], ...] = (
+    ("compaction", compact_if_due),
     ("cleaning", clean_after_write),
     ("cleaning of the metadata table", clean_metadata_if_due),
     ("compaction of the metadata table", compact_metadata_if_due),
     ("archival", archive_if_due),
 )
-"""In the order in which they run, which is that of ``HoodieBackedTableMetadataWriter.performTableServices``.
+"""In the order in which they run, which is that of ``BaseHoodieTableServiceClient.runTableServicesInline`` and then of
+``HoodieBackedTableMetadataWriter.performTableServices``.
 
 Nothing of the metadata table is cleaned soon after a compaction: where each write makes several delta commits, a
 compaction that came first would put cleaning off for ever. What is cleaned can be archived, but not before the metadata

@@ -4,16 +4,21 @@ By themselves only failed writes are rolled back: their writer is dead for sure 
 its heartbeat stopped long ago. Order matters, since a crash may strike here too. A completed commit becomes pending
 first, in one step. A pending one stays so, and nothing of it is read, until everything else is gone; then its own files
 go, last of all.
+
+Files whose names have the write's instant are deleted, log files too. In version 6 a delta commit also writes log files
+that are named after the base file of their slice: those stay, and a command block in the next log file of the slice
+takes their blocks back (``RollbackHelperV1``); both are listed in the metadata table. A compaction that is pending
+becomes a plan again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lakedex.codec.table_paths import file_path, is_instant, last_part
-from lakedex.errors import CommitConflictError, UnsupportedFeatureError
+from lakedex.errors import CommitConflictError, CorruptFileError, UnsupportedFeatureError
 from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import delete_heartbeat, is_expired
 from lakedex.io.storage import FileInfo, Storage, TableFiles
@@ -24,7 +29,8 @@ from lakedex.layout.contained_files import (
     list_folder,
     require_folders,
 )
-from lakedex.layout.names import join_path, parse_base_file_name, parse_marker_name
+from lakedex.layout.names import instant_of, join_path, parse_base_file_name, parse_log_file_name, parse_marker_name
+from lakedex.layout.rolled_back_logs import log_files_with, take_back
 from lakedex.maintenance.metadata_undo import record_undo, snapshot_without, written_since
 from lakedex.metadata.store import MetadataStore
 from lakedex.options import HeartbeatOptions
@@ -48,11 +54,14 @@ from lakedex.timeline.commit_metadata import (
     encode_rollback_plan,
 )
 from lakedex.timeline.instant import COMPLETED_ACTION, Instant, InstantClock, State, parse_instant_name
+from lakedex.types import TableType
 
 __all__ = [
+    "PLANNED",
     "HeartbeatPolicy",
     "by_partition",
     "committed_files",
+    "kept_log_files",
     "marked_files",
     "planned_files",
     "remove_metadata_of",
@@ -61,6 +70,10 @@ __all__ = [
     "roll_back",
     "rollback_failed_writes",
 ]
+
+
+PLANNED = frozenset({"compaction", "logcompaction"})
+"""Actions whose plan stays when its execution is undone: writers have gone on as if it was to be carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +123,10 @@ def rollback_failed_writes(snapshot: Snapshot, clock: InstantClock, expiry: Hear
     for instant in (*snapshot.timeline.pending(), *_half_undone(snapshot, expiry)):
         # Clustering would bring back the rows of the files that it read, whatever is written to them meanwhile.
         action = "clustering" if snapshot.timeline.is_clustering(instant) else instant.action
-        if action in ("clustering", "indexing", "compaction", "logcompaction"):
+        if action in PLANNED and snapshot.config.table_type == TableType.MERGE_ON_READ:
+            _finish_revert(snapshot, instant, clock, expiry)
+            continue
+        if action in ("clustering", "indexing", *PLANNED):
             raise UnsupportedFeatureError(
                 f"{snapshot.files}: {action} {instant.requested} is pending; "
                 "finish it or roll it back with Hudi before you write",
@@ -129,6 +145,12 @@ def rollback_failed_writes(snapshot: Snapshot, clock: InstantClock, expiry: Hear
     return undone
 
 
+def _finish_revert(snapshot: Snapshot, instant: Instant, clock: InstantClock, expiry: HeartbeatPolicy) -> None:
+    """Go on with the rollback of a compaction whose process died; others are left to whoever runs the plan."""
+    if snapshot.timeline.pending_rollback_of(instant.requested) and expiry.is_expired_write(snapshot, instant):
+        roll_back(snapshot, instant, clock)
+
+
 def _half_undone(snapshot: Snapshot, expiry: HeartbeatPolicy) -> Iterator[Instant]:
     """Instants of pending rollbacks that are not pending themselves: completed commits, or instants gone already.
 
@@ -140,7 +162,7 @@ def _half_undone(snapshot: Snapshot, expiry: HeartbeatPolicy) -> Iterator[Instan
         plan = timeline.begun_rollback_plan(rollback.requested)
         if plan is None or not expiry.is_expired_write(snapshot, replace(rollback, requested=plan.instant)):
             continue  # Who undoes a completed commit keeps up that commit's heartbeat.
-        if plan.instant in completed:
+        if plan.instant in completed and plan.action not in PLANNED:
             yield completed[plan.instant]
         if plan.action in WRITE_ACTIONS and not timeline.contains(plan.instant):
             # Without a file of its own: what has to go is in the plan.
@@ -176,8 +198,8 @@ def roll_back(
 ) -> RollbackMetadata:
     """Undo one write, pending or completed. Call under the table lock; may be repeated after a crash.
 
-    A restore puts the metadata table right itself when all of its commits are undone, and keeps their instants pending
-    until then.
+    A pending compaction becomes a plan that has not begun. A restore takes plans away too, puts the metadata table
+    right itself when all of its commits are undone, and keeps their instants pending until then.
 
     Raises:
         CorruptFileError: a file of the commit, of its markers or of the rollback's plan is none of the table; nothing
@@ -185,16 +207,20 @@ def roll_back(
     """
     files, timeline = snapshot.files, snapshot.timeline
     started = time.time()
-    names = {*marked_files(snapshot, undone)} | committed_files(timeline, undone)
+    found = {*marked_files(snapshot, undone)} | committed_files(timeline, undone)
     rollback = timeline.pending_rollback_of(undone.requested)
+    planned = None if rollback is None else timeline.rollback_plan(rollback.requested)
+    action = undone.action if planned is None else planned.action
+    keeps_plan = action in PLANNED and not part_of_restore
+    if planned is not None:
+        found |= planned_files(planned)
+    names, shared = _split(snapshot, undone.requested, found, keeps_plan)
+    require_folders(files, {partition for partition, _ in (*names, *shared)})
     if rollback is None:
         when = clock.next(max(snapshot.last_time, undone.requested))
-        requests = tuple(_requests(files, undone.requested, sorted(names)))
+        requests = (*_requests(files, undone.requested, sorted(names)), *_log_requests(files, shared))
         plan = RollbackPlan(instant=undone.requested, action=undone.action, requests=requests)
         rollback = create_requested(timeline, when, "rollback", encode_rollback_plan(plan))
-    else:
-        names |= planned_files(timeline.rollback_plan(rollback.requested))
-    require_folders(files, {partition for partition, _ in names})
     if rollback.state is State.REQUESTED:
         rollback = create_inflight(timeline, rollback)
     pending = _made_pending(timeline, undone)
@@ -207,20 +233,26 @@ def roll_back(
         if files.storage.exists(path):
             delete_files(files, [(partition, name)])
             deleted[partition] = (*deleted.get(partition, ()), path)
+    commands, failed = take_back(files, shared, undone.requested, rollback.requested)
     done = RollbackMetadata(
         started=rollback.requested,
         millis=int((time.time() - started) * 1000),
         instant=undone.requested,
         action=undone.action,
         deleted=deleted,
+        command_logs=_absolute(files, commands),
+        failed_logs=_absolute(files, failed),
     )
-    if not part_of_restore and written_since(replace_metadata_timeline(snapshot), {undone.requested}):
-        _correct(snapshot, undone.requested, names, rollback.requested, clock)
+    if not part_of_restore and (commands or written_since(replace_metadata_timeline(snapshot), {undone.requested})):
+        _correct(snapshot, done, names, clock)
     completion = clock.next(max(timeline.last_time, rollback.requested))
     complete(timeline, rollback, completion, encode_rollback_metadata(done))
     delete_temp(files, undone.requested)
-    if not part_of_restore:
+    if keeps_plan:
+        remove_file(timeline, f"{undone.requested}.{action}.inflight")
+    elif not part_of_restore:
         remove_pending(timeline, pending)
+    if not part_of_restore:
         # Last: while it is there a crash leaves an instant whose writer is known to be dead, not one that may be
         # starting.
         delete_heartbeat(files, undone.requested)
@@ -250,13 +282,45 @@ def _made_pending(timeline: Timeline, undone: Instant) -> Instant:
     return pending
 
 
-def _correct(
-    snapshot: Snapshot, undone: str, files: Iterable[tuple[str, str]], rollback: str, clock: InstantClock
-) -> None:
+def _absolute(files: TableFiles, logs: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    return {path: {files.path(path, name): size for name, size in own.items()} for path, own in logs.items()}
+
+
+def _split(
+    snapshot: Snapshot, undone: str, found: Iterable[tuple[str, str]], keeps_plan: bool
+) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """Files to delete, and log files of which only some blocks are the write's own (version 6).
+
+    On a merge-on-read table all files of the touched partitions go that are named after the instant: a log file that
+    rolled over, and in version 6 those of the slice that a compaction opened. While its plan stays those stay too.
+
+    Raises:
+        CorruptFileError: a log file of another instant, where log files are named after the one that wrote them.
+    """
+    own, shared = set(), set()
+    for partition, name in found:
+        log = parse_log_file_name(name)
+        if log is None or log.instant == undone:
+            own.add((partition, name))
+        elif snapshot.timeline.layout == 1:
+            shared.add((partition, name))
+        else:
+            where = snapshot.files.temp(undone)
+            raise CorruptFileError(where, 0, f"log files of {undone}", join_path(partition, name))
+    if keeps_plan and snapshot.timeline.layout == 1:
+        return {(path, name) for path, name in own if parse_base_file_name(name) is not None}, set()
+    if snapshot.config.table_type == TableType.MERGE_ON_READ:
+        for partition in {path for path, _ in (*own, *shared)}:
+            entries = list_folder(snapshot.files, partition)
+            own |= {(partition, entry.name) for entry in entries if instant_of(entry.name) == undone}
+    return own, shared
+
+
+def _correct(snapshot: Snapshot, done: RollbackMetadata, files: Iterable[tuple[str, str]], clock: InstantClock) -> None:
     """Write the correction again if a rollback that died has written it."""
-    remove_metadata_of(snapshot, rollback)
-    own = replace_metadata_timeline(snapshot_without(snapshot, {undone}))
-    record_undo(own, by_partition(files), rollback, clock)
+    remove_metadata_of(snapshot, done.started)
+    own = replace_metadata_timeline(snapshot_without(snapshot, {done.instant}))
+    record_undo(own, by_partition(files), done.started, clock, added=kept_log_files([done]))
 
 
 def replace_metadata_timeline(snapshot: Snapshot) -> Snapshot:
@@ -264,6 +328,20 @@ def replace_metadata_timeline(snapshot: Snapshot) -> Snapshot:
     old = snapshot.metadata
     fresh = MetadataStore(old.files, snapshot.timeline, old.timeline.reload(), old.partitions, old.cache)
     return replace(snapshot, metadata=fresh, _view=None)
+
+
+def kept_log_files(rollbacks: Iterable[RollbackMetadata]) -> dict[str, dict[str, int]]:
+    """Log files that rollbacks of version 6 left and added, with their sizes, by partition."""
+    found: dict[str, dict[str, int]] = {}
+    gone: set[str] = set()
+    for one in rollbacks:
+        for logs in (one.failed_logs, one.command_logs):
+            for partition, sizes in logs.items():
+                found.setdefault(partition, {}).update((last_part(path), size) for path, size in sizes.items())
+        gone |= {last_part(path) for paths in one.deleted.values() for path in paths}
+    return {
+        path: left for path, logs in found.items() if (left := {n: size for n, size in logs.items() if n not in gone})
+    }
 
 
 def by_partition(files: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -290,8 +368,12 @@ def committed_files(timeline: Timeline, instant: Instant) -> set[tuple[str, str]
 
 
 def planned_files(plan: RollbackPlan) -> set[tuple[str, str]]:
-    """(partition, file name) of all files that a rollback sets out to delete."""
-    return {(request.partition_path, last_part(path)) for request in plan.requests for path in request.files}
+    """(partition, file name) of all files that a rollback sets out to delete or to take blocks back of."""
+    return {
+        (request.partition_path, last_part(path))
+        for request in plan.requests
+        for path in (*request.files, *request.log_files)
+    }
 
 
 def _requests(own: TableFiles, instant: str, files: Iterable[tuple[str, str]]) -> Iterable[RollbackRequest]:
@@ -306,11 +388,24 @@ def _requests(own: TableFiles, instant: str, files: Iterable[tuple[str, str]]) -
         )
 
 
+def _log_requests(own: TableFiles, logs: Iterable[tuple[str, str]]) -> Iterable[RollbackRequest]:
+    for partition, name in sorted(logs):
+        parsed, path = parse_log_file_name(name), own.path(partition, name)
+        if parsed is not None and own.storage.exists(path):
+            yield RollbackRequest(
+                partition_path=partition,
+                file_id=parsed.file_id,
+                latest_base_instant=parsed.instant,
+                log_files={path: own.storage.size(path)},
+            )
+
+
 def marked_files(snapshot: Snapshot, undone: Instant | str) -> list[tuple[str, str]]:
     """(partition, file name) of all files that a write may have made, from markers of both kinds.
 
     Without any marker folder (a crash before the first, or a writer without markers) partitions are listed, unless the
-    write is completed: then its commit says what is left of it.
+    write is completed: then its commit says what is left of it. In version 6 the headers of all log files are read
+    then.
 
     Raises:
         CorruptFileError: a marker of something that is no data file of the table.
@@ -330,8 +425,10 @@ def marked_files(snapshot: Snapshot, undone: Instant | str) -> list[tuple[str, s
         return []
     for partition in snapshot.listing():
         for entry in list_folder(files, partition):
-            if (parsed := parse_base_file_name(entry.name)) is not None and parsed.instant == instant:
+            if instant_of(entry.name) == instant:
                 found.add((partition, entry.name))
+    if snapshot.timeline.layout == 1 and snapshot.config.table_type == TableType.MERGE_ON_READ:
+        found |= log_files_with(files, snapshot.listing(), instant)
     return sorted(found)
 
 

@@ -1,6 +1,6 @@
 """Compare a table's metadata with its files, their footers and its timeline.
 
-The listing is compared as a whole. Base files are opened by the engine's tasks, one each.
+The listing is compared as a whole. Base files are opened by the engine's tasks, one each, and log files with them.
 
 Memory: the driver holds the names of all files, the differences, and the stats of each partition.
 """
@@ -16,9 +16,9 @@ from lakedex.index.definitions import read_definitions, source_fields
 from lakedex.index.protocol import CommitPolicy, Index, Validation, ValidationContext
 from lakedex.index.registry import table_indexes
 from lakedex.layout.file_slice import BaseFile
-from lakedex.layout.names import parse_base_file_name
+from lakedex.layout.names import instant_of, parse_base_file_name, parse_log_file_name
 from lakedex.maintenance.index_validation import chosen_files
-from lakedex.maintenance.metadata_init import instant_of, is_committed_file, list_storage, without_empty_strays
+from lakedex.maintenance.metadata_init import is_committed_file, list_storage, without_empty_strays
 from lakedex.metadata.records import COLUMN_STATS, FILES, SUPPORTED
 from lakedex.reports import Difference, TableReport
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -75,7 +75,7 @@ def compare_listing(listing: TableListing) -> Iterator[Difference]:
             "lost file",
             partition=partition,
             file=name,
-            expected="the newest file of its group",
+            expected="a file of the newest slice of its group",
             found="no such file in storage",
         )
     for partition, files in sorted(storage.items()):
@@ -146,16 +146,34 @@ def _listed_file(
 
 
 def _lost_files(snapshot: Snapshot, storage: Mapping[str, Mapping[str, int]]) -> set[tuple[str, str]]:
-    """Newest base files of groups, by the active timeline, that storage lacks: no cleaner takes those."""
+    """Files of the newest slices of groups, by the active timeline, that storage lacks: no cleaner takes those."""
     newest: dict[tuple[str, str], str] = {}
+    logs: dict[tuple[str, str], list[str]] = {}
     for instant in snapshot.timeline.completed(WRITE_ACTIONS):
         for partition, stats in snapshot.timeline.commit_metadata(instant).write_stats.items():
             for stat in stats:
                 if parse_base_file_name(stat.file_name) is not None:
                     newest[(partition, stat.file_id)] = stat.file_name
+                elif parse_log_file_name(stat.file_name) is not None:
+                    logs.setdefault((partition, stat.file_id), []).append(stat.file_name)
     replaced = snapshot.timeline.replaced_file_groups()
-    wanted = {(partition, name) for (partition, group), name in newest.items() if (partition, group) not in replaced}
+    wanted = {(group[0], name) for group, name in newest.items() if group not in replaced}
+    gone = {
+        group: lost
+        for group, names in logs.items()
+        if group not in replaced and (lost := [name for name in names if name not in storage.get(group[0], {})])
+    }
+    current = {(s.partition, s.file_id): s.base_instant for s in snapshot.slices({path for path, _ in gone})}
+    for group, names in gone.items():
+        wanted |= {(group[0], name) for name in names if _is_in_slice(snapshot, name, current.get(group, ""))}
     return {(partition, name) for partition, name in wanted if name not in storage.get(partition, {})}
+
+
+def _is_in_slice(snapshot: Snapshot, log: str, base_instant: str) -> bool:
+    """Whether a log file belongs to the slice of a base file or to a later one."""
+    instant = instant_of(log) or ""
+    completed = snapshot.timeline.completion_time(instant) if snapshot.timeline.layout >= 2 else None
+    return (completed or instant) >= base_instant
 
 
 def compare_timelines(snapshot: Snapshot) -> Iterator[Difference]:

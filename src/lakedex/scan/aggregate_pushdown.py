@@ -37,8 +37,9 @@ from lakedex.parallel import run_threads, stream_ordered
 from lakedex.parquet.base_file_reader import read_footer
 from lakedex.reports import Report, counted
 from lakedex.scan.aggregation import GroupTally, aggregate, check_groupable, group_starts, groups_of, only_ends
-from lakedex.scan.plan import ScanPlan, plan_scan, read_columns
+from lakedex.scan.plan import ScanPlan, plan_scan
 from lakedex.scan.slice_reader import Part, ReadCount, SliceReader, iter_slice_rows, reader_for
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import BoolArray, IntArray, size_text
 

@@ -11,6 +11,9 @@ reads the whole state as of ``until``, which needs no older commit: of each file
 had completed by then, although one that was requested earlier and completed later wrote the group again. One thing is
 wider here: the instant of a commit stands for that commit, so that ``r.instant`` of a write is "after it" as ``since``
 and "with it" as ``until``.
+
+On merge-on-read tables the slices of these file groups are merged as of ``until``. So a row that came too late, and
+never replaced the stored one, is no change; Hudi, which merges the range's own files alone, returns it.
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ from typing import Literal
 from lakedex.codec.table_paths import check_instant
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.layout.file_slice import BaseFile, FileSlice
-from lakedex.layout.names import parse_base_file_name
+from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.parquet.base_file_reader import read_base_file
-from lakedex.scan.time_travel import require_settled, require_versions
+from lakedex.scan.time_travel import missing_versions, require_settled, require_versions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.timeline.archived import archived_files
@@ -104,7 +107,7 @@ def incremental_snapshot(
     Raises:
         InvalidInputError: no range, one that is not all there any more, or in a table before version 8 one with a
             write that is still pending.
-        UnsupportedFeatureError: change data capture; a merge-on-read table; one without meta columns.
+        UnsupportedFeatureError: change data capture; a table without meta columns.
     """
     if format == "cdc":
         raise UnsupportedFeatureError(
@@ -140,25 +143,20 @@ def incremental_snapshot(
         )
     if old:
         return _full(newest, [*old, *inside])
-    slices, missing = slices_of(newest, inside)
+    found, missing = _state_of(newest, inside, end)
     if missing and fallback is None:
         raise _cleaned(newest, commits, start, end, missing)
     if missing:
         return _full(newest, inside)
-    return IncrementalRange(snapshot=newest.with_slices(slices), instants=tuple(commit.requested for commit in inside))
+    return IncrementalRange(snapshot=found, instants=tuple(commit.requested for commit in inside))
 
 
 def require_commits_in_rows(newest: Snapshot) -> None:
     """Refuse a table of which the rows of one commit cannot be read.
 
     Raises:
-        UnsupportedFeatureError: a merge-on-read table, or one without meta columns.
+        UnsupportedFeatureError: it has no meta columns.
     """
-    if newest.config.table_type == TableType.MERGE_ON_READ:
-        raise UnsupportedFeatureError(
-            f"{newest.files}: changes of a merge-on-read table are not done yet; read them with Hudi",
-            feature="changes of merge-on-read tables",
-        )
     if not newest.config.populate_meta_fields:
         raise UnsupportedFeatureError(
             f"{newest.files}: it has no meta columns (hoodie.populate.meta.fields=false), so no row says which "
@@ -267,6 +265,19 @@ def slices_of(snapshot: Snapshot, commits: Sequence[Commit]) -> tuple[list[FileS
     return slices, missing
 
 
+def _state_of(newest: Snapshot, commits: Sequence[Commit], end: str | None) -> tuple[Snapshot, list[str]]:
+    """The table with the slices of a range, and what is gone of them: files; file groups of a merge-on-read table."""
+    if newest.config.table_type != TableType.MERGE_ON_READ:
+        slices, missing = slices_of(newest, commits)
+        return newest.with_slices(slices), missing
+    state = newest if end is None else newest.completed_by(end)
+    groups = set(written_files(newest, commits))
+    there = {(item.partition, item.file_id): item for item in state.slices({partition for partition, _ in groups})}
+    lost = (groups - there.keys()) | (groups & set(missing_versions(state, newest)))
+    slices = [there[group] for group in sorted(groups - lost)]
+    return state.with_slices(slices), [join_path(*group) for group in sorted(lost)]
+
+
 def _from_the_beginning(newest: Snapshot, commits: Sequence[Commit], end: str | None) -> IncrementalRange:
     """All rows as of ``end``: archived commits need not be known one by one."""
     if end is None:
@@ -281,7 +292,10 @@ def _from_the_beginning(newest: Snapshot, commits: Sequence[Commit], end: str | 
         )
     if not inside:
         return IncrementalRange(snapshot=newest.with_slices([]))
-    return IncrementalRange(snapshot=newest.with_slices(require_versions(newest.completed_by(end), newest).slices()))
+    state = require_versions(newest.completed_by(end), newest)
+    # The log files of version 6 hold later blocks too, which the state leaves out.
+    of_range = state if newest.config.table_type == TableType.MERGE_ON_READ else newest
+    return IncrementalRange(snapshot=of_range.with_slices(state.slices()))
 
 
 def _full(newest: Snapshot, commits: Sequence[Commit]) -> IncrementalRange:
@@ -294,7 +308,7 @@ def _cleaned(
     """The error for files that the cleaner took, with the bounds nearest to the wanted ones that still work."""
 
     def whole(low: str, high: str | None) -> bool:
-        return not slices_of(newest, _between(commits, low, high))[1]
+        return not _state_of(newest, _between(commits, low, high), high)[1]
 
     starts = [commit.time for commit in _between(commits, start, end)]
     ends = [commit.time for commit in commits if end is not None and commit.time > end]

@@ -43,8 +43,8 @@ from lakedex.parquet.base_file_reader import open_for_scan
 from lakedex.parquet.conform import conform_stored
 from lakedex.reports import Report, counted
 from lakedex.scan.aggregation import find_column
-from lakedex.scan.plan import read_columns
 from lakedex.snapshot.file_system_view import TableCache
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import DEFAULT_RULES, SessionRules, size_text
 

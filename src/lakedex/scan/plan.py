@@ -34,10 +34,11 @@ from lakedex.index.registry import INDEXES
 from lakedex.layout.file_slice import BaseFile, FileSlice, SliceTable
 from lakedex.metadata.records import COLUMN_STATS, FILES, PARTITION_STATS
 from lakedex.reports import Report, counted
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import META_COLUMNS, IntArray, size_text
+from lakedex.types import IntArray, size_text
 
-__all__ = ["PruneStage", "ScanPlan", "TopRows", "indexes_for", "keep_top_rows", "plan_scan", "read_columns"]
+__all__ = ["PruneStage", "ScanPlan", "TopRows", "indexes_for", "keep_top_rows", "plan_scan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,11 +215,6 @@ def indexes_for(*, select: bool, cost_gate: bool = True, result: frozenset[str] 
         replace(index, select=select, cost_gate=cost_gate, result=result) if isinstance(index, Bitmaps) else index
         for index in INDEXES
     )
-
-
-def read_columns(schema: pa.Schema) -> pa.Schema:
-    """Columns that reading a table gives: Hudi's meta columns, then the table's."""
-    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
 
 
 def plan_scan(

@@ -24,10 +24,10 @@ from lakedex.scan.aggregate_pushdown import AggregatePlan, AggregateQuery, Aggre
 from lakedex.scan.aggregate_pushdown import answer as answer_query
 from lakedex.scan.aggregation import find_column
 from lakedex.scan.analyze import AnalyzedPlan, PlanAnalyzer
-from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan, read_columns
+from lakedex.scan.plan import ScanPlan, indexes_for, plan_scan
 from lakedex.scan.semi_join import KeyReader, key_condition
 from lakedex.scan.slice_reader import Part, SliceReader, iter_slice_rows, kept_row_groups, reader_for
-from lakedex.snapshot.schema import nearest
+from lakedex.snapshot.schema import nearest, read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import DEFAULT_RULES, SessionRules
 

@@ -25,8 +25,8 @@ from lakedex.layout.file_slice import FileSlice
 from lakedex.parquet.base_file_reader import BaseFileReader, FooterCache, open_for_scan
 from lakedex.parquet.conform import conform_stored
 from lakedex.scan.late_materialization import BATCH_ROWS, LateMaterializer, SelectivityTracker
-from lakedex.scan.merge_on_read import MergeSettings, iter_merged_slice
-from lakedex.scan.plan import read_columns
+from lakedex.snapshot.merge_on_read import MergeSettings, iter_merged_slice
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY
 

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.codec.table_paths import check_instant
-from lakedex.errors import InvalidInputError, LakedexError, SchemaMismatchError
+from lakedex.errors import InvalidInputError, LakedexError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.expr.nodes import Predicate
 from lakedex.expr.parser import bind
 from lakedex.expr.terms import BoundPredicate
@@ -34,13 +34,13 @@ from lakedex.scan.incremental import (
     slices_of,
     written_files,
 )
-from lakedex.scan.plan import read_columns
 from lakedex.scan.slice_reader import SliceReader, iter_slice_rows
 from lakedex.scan.time_travel import require_versions
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.timeline.instant import plus_millis
-from lakedex.types import COMMIT_TIME
+from lakedex.types import COMMIT_TIME, TableType
 
 __all__ = [
     "LATEST",
@@ -157,6 +157,12 @@ def first_position(newest: Snapshot, start: Start) -> Position:
         UnsupportedFeatureError: a table without the instants of its rows, or a merge-on-read table.
     """
     require_commits_in_rows(newest)
+    if newest.config.table_type == TableType.MERGE_ON_READ:
+        raise UnsupportedFeatureError(
+            f"{newest.files}: streams of a merge-on-read table are not done yet; ask for changes(since), or read it "
+            "with Hudi",
+            feature="streams of merge-on-read tables",
+        )
     value = start.after if start.after is not None else start.at
     if value is None or value.strip().lower() == LATEST:
         return BEGIN

@@ -6,12 +6,13 @@ import datetime
 from collections.abc import Callable
 
 from lakedex.errors import InvalidInputError
+from lakedex.layout.file_slice import FileSlice
+from lakedex.layout.names import parse_log_file_name
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline
 from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT
 from lakedex.timeline.compatibility import require_readable
 from lakedex.timeline.instant import parse_as_of
-from lakedex.types import TableType
 
 __all__ = ["missing_versions", "require_settled", "require_versions", "snapshot_at"]
 
@@ -87,8 +88,8 @@ def require_settled(newest: Snapshot, moment: str, what: str) -> None:
 def missing_versions(snapshot: Snapshot, newest: Snapshot | None = None) -> list[Group]:
     """File groups, as (partition, file id), whose version at ``snapshot.as_of`` is gone.
 
-    A version can only have been cleaned if a later commit wrote the group again or replaced it. Such commits name the
-    version that they came upon; it has to be among the snapshot's slices.
+    A version can only have been cleaned if a later commit wrote a base file of the group or replaced it. Such commits
+    name the version that they came upon; it has to be among the snapshot's slices. Log files are cleaned with it.
 
     Args:
         snapshot: the state.
@@ -101,21 +102,27 @@ def missing_versions(snapshot: Snapshot, newest: Snapshot | None = None) -> list
         return []
     going = snapshot.timeline.files_being_cleaned()
     there = {
-        (item.partition, item.file_id): item.base_instant
+        (item.partition, item.file_id): _instants(item)
         for item in snapshot.slices()
-        if item.base_file is None or (item.partition, item.base_file.name) not in going
+        if going.isdisjoint((item.partition, file.name) for file in item.files)
     }
     return sorted(
-        group for group, instant in needed.items() if group not in there or instant not in (None, there[group])
+        group
+        for group, instant in needed.items()
+        if group not in there or (instant is not None and instant not in there[group])
     )
+
+
+def _instants(item: FileSlice) -> set[str]:
+    """Instants by which a commit may name a slice that it came upon: without base file, those of its log files."""
+    return {item.base_instant} if item.base_file is not None else {log.instant for log in item.log_files}
 
 
 def _versions_overwritten(snapshot: Snapshot, as_of: str, timeline: Timeline) -> dict[Group, str | None]:
     """Groups of a state that later commits of ``timeline`` changed, with the instant of the version that they found.
 
-    None where that is not known: log files do not say, nor do replace commits whose predecessors are archived.
+    None where that is not known: replace commits do not say, and their predecessors may be archived.
     """
-    exact = snapshot.config.table_type == TableType.COPY_ON_WRITE
     needed: dict[Group, str | None] = {}
     younger: set[Group] = set()
     commits = timeline.completed(WRITE_ACTIONS)
@@ -127,23 +134,22 @@ def _versions_overwritten(snapshot: Snapshot, as_of: str, timeline: Timeline) ->
         for partition, stats in commit.write_stats.items():
             for stat in stats:
                 group = (partition, stat.file_id)
-                if group in needed or group in younger:
+                if group in needed or group in younger or parse_log_file_name(stat.file_name) is not None:
                     continue
                 if stat.prev_commit == NO_PREVIOUS_COMMIT or stat.prev_commit > as_of or stat.prev_commit in late:
                     younger.add(group)
                 else:
-                    needed[group] = stat.prev_commit if exact else None
+                    needed[group] = stat.prev_commit
         for partition, file_ids in (commit.replaced or {}).items():
             for file_id in file_ids:
                 if (partition, file_id) not in younger:
                     needed.setdefault((partition, file_id), None)
-    if exact:
-        _find_replaced(snapshot, as_of, needed)
+    _find_replaced(snapshot, as_of, needed)
     return needed
 
 
 def _find_replaced(snapshot: Snapshot, as_of: str, needed: dict[Group, str | None]) -> None:
-    """Which version a group had that was replaced later: that of the last commit that wrote to it.
+    """Which version a group had that was replaced later: that of the last commit that wrote a base file of it.
 
     An older one may be there without it, kept by a savepoint.
     """
@@ -154,7 +160,8 @@ def _find_replaced(snapshot: Snapshot, as_of: str, needed: dict[Group, str | Non
         if instant.requested > as_of:
             continue
         for partition, stats in snapshot.timeline.commit_metadata(instant).write_stats.items():
-            for group in unknown & {(partition, stat.file_id) for stat in stats}:
+            bases = {(partition, stat.file_id) for stat in stats if parse_log_file_name(stat.file_name) is None}
+            for group in unknown & bases:
                 needed[group] = instant.requested
                 unknown.discard(group)
 

@@ -16,12 +16,18 @@ import pyarrow as pa
 
 from lakedex.errors import InvalidInputError
 from lakedex.lossless_cast import match_names
+from lakedex.types import META_COLUMNS
 
-__all__ = ["LATEST_SCHEMA", "moved_names", "nearest", "require_columns", "spelled"]
+__all__ = ["LATEST_SCHEMA", "moved_names", "nearest", "read_columns", "require_columns", "spelled"]
 
 
 LATEST_SCHEMA: Final = "latest_schema"
 """The key in ``extraMetadata``."""
+
+
+def read_columns(schema: pa.Schema) -> pa.Schema:
+    """Columns that reading a table gives: Hudi's meta columns, then the table's."""
+    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
 
 
 def moved_names(latest: str, history: str = "") -> list[str]:

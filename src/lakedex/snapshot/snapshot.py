@@ -19,7 +19,7 @@ from lakedex.engine import Engine
 from lakedex.errors import CorruptFileError, TableNotFoundError, UnsupportedFeatureError
 from lakedex.io.storage import TableFiles
 from lakedex.layout.contained_files import inner_folders, require_folders, require_own_folders
-from lakedex.layout.file_slice import BaseFile, FileSlice, SliceRules, find_slices
+from lakedex.layout.file_slice import BaseFile, FileSlice, SliceRules, file_group_slices, find_slices
 from lakedex.layout.names import PARTITION_METAFILE, join_path
 from lakedex.metadata.files import key_text
 from lakedex.metadata.records import ALL_PARTITIONS, FILES, NON_PARTITIONED, SUPPORTED
@@ -257,10 +257,18 @@ class Snapshot:
         found |= group_slices(self._find_slices(sorted(changed)) if changed else [])
         return older.advanced(token, found, self.metadata.files_of(FILES.name), replaced, self.metadata)
 
+    def file_groups(self, partitions: Iterable[str] | None = None) -> dict[str, dict[str, list[FileSlice]]]:
+        """Partition path → file id → all committed slices that are still there, newest first; replaced groups too."""
+        rules = self._slice_rules()
+        return {path: file_group_slices(path, files, rules) for path, files in self.listing(partitions).items()}
+
     def _find_slices(self, partitions: Iterable[str] | None) -> list[FileSlice]:
+        return find_slices(self.listing(partitions), self._slice_rules())
+
+    def _slice_rules(self) -> SliceRules:
         old_names = self.config.version < 8
         pending = {i.requested for i in self.timeline.pending({"compaction"})} if old_names else ()
-        rules = SliceRules(
+        return SliceRules(
             is_committed=self.timeline.is_committed,
             completion_time=self._completion_time,
             replaced=frozenset(self.timeline.replaced_file_groups(self.as_of)),
@@ -269,7 +277,6 @@ class Snapshot:
             pending_compactions=frozenset(pending),
             base_files_only=self.read_optimized or self.config.table_type == "COPY_ON_WRITE",
         )
-        return find_slices(self.listing(partitions), rules)
 
     def _completion_time(self, instant: str) -> str | None:
         known = self.timeline.completion_time(instant)

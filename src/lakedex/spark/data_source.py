@@ -35,11 +35,12 @@ from lakedex.expr.types import NotPrunableError
 from lakedex.io.fsspec import open_storage
 from lakedex.layout.file_slice import FileSlice
 from lakedex.scan.incremental import EARLIEST, incremental_snapshot
-from lakedex.scan.merge_on_read import MergeSettings, require_mergeable
-from lakedex.scan.plan import plan_scan, read_columns
+from lakedex.scan.plan import plan_scan
 from lakedex.scan.slice_reader import SliceReader, iter_slice_rows
 from lakedex.scan.time_travel import snapshot_at
 from lakedex.snapshot.file_system_view import TableCache
+from lakedex.snapshot.merge_on_read import MergeSettings, require_mergeable
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.data_source_filters import PushedFilter, column_at, pushed_predicate
 from lakedex.spark.data_source_writer import StagedWriter

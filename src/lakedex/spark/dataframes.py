@@ -30,9 +30,10 @@ from lakedex.index.protocol import RowSelection
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.keys import partition_paths, partition_values
 from lakedex.parquet.conform import conform
-from lakedex.scan.merge_on_read import MergeSettings, require_mergeable
-from lakedex.scan.plan import ScanPlan, plan_scan, read_columns
+from lakedex.scan.plan import ScanPlan, plan_scan
 from lakedex.scan.slice_reader import SliceReader, iter_slice_rows
+from lakedex.snapshot.merge_on_read import MergeSettings, require_mergeable
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.engine import SparkEngine, SparkFrame
 from lakedex.spark.file_index import Generation, PartitionColumns, file_index_frame

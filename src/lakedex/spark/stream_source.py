@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 from lakedex.arrow_types import conform
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
 from lakedex.io.fsspec import open_storage
-from lakedex.scan.plan import read_columns
 from lakedex.scan.stream import Limits, Position, StreamFiles, TableStream, iter_stream_rows
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.data_source import (
     QUERY_TYPE,

@@ -17,8 +17,9 @@ from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 from lakedex.arrow_types import ArrowFrame
 from lakedex.errors import InvalidInputError
 from lakedex.expr.conditions import as_sql
-from lakedex.scan.plan import ScanPlan, plan_scan, read_columns
+from lakedex.scan.plan import ScanPlan, plan_scan
 from lakedex.scan.scan import Scan, semi_joined
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark import session
 from lakedex.spark.columns import column_sql, is_column

@@ -17,8 +17,8 @@ from lakedex.display.result_table import Column, ResultTable
 from lakedex.errors import InvalidInputError
 from lakedex.index.bitmap.stats import bitmap_stats_table
 from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS, bloom_key, is_deleted
-from lakedex.scan.plan import read_columns
 from lakedex.scan.time_travel import snapshot_at
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.table.hints import missing_attribute
 from lakedex.timeline.active import WRITE_ACTIONS

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from lakedex.display.result_table import ResultTable
+from lakedex.errors import InvalidInputError
 from lakedex.maintenance.clean import CleanResult, clean
+from lakedex.maintenance.compaction import TableCompaction, compact_table, unschedule
 from lakedex.maintenance.metadata_rebuild import rebuild_metadata
 from lakedex.maintenance.recovery import RestoreResult
 from lakedex.maintenance.repair import RepairResult, repair
@@ -104,6 +106,80 @@ class Maintenance:
         """
         run = plan_archival if dry_run else archive_table
         return run(self._table.context, self._table.parse(options, "archive"))
+
+    def compact(
+        self,
+        *,
+        plan_only: bool = False,
+        instant: str | None = None,
+        target_io: int | None = None,
+        partitions: Sequence[str] | None = None,
+        dry_run: bool = False,
+        options: Options = None,
+    ) -> TableCompaction:
+        """Merge the log files of a merge-on-read table into new base files.
+
+        Writes do so by themselves, as with Hudi's Spark writers: at the fifth delta commit since the last compaction
+        (``hoodie.compact.inline.max.delta.commits``), unless ``hoodie.compact.inline`` is false. Pending plans are run
+        first, those of Hudi too. Rows keep their commit times, so no query of changes shows them again; other writers
+        go on meanwhile.
+
+        Args:
+            plan_only: only write a plan to the timeline, which any call, or Hudi, runs later.
+            instant: run this plan and nothing else; None runs all plans and a new one.
+            target_io: MiB that a new plan reads and writes at most, but for its last file group
+                (``hoodie.compaction.target.io``, 512,000).
+            partitions: partition paths that a new plan looks at; None for all.
+            dry_run: only report the files that would be merged, without those that came after a pending plan.
+            options: ``hoodie.*`` options of this call.
+
+        Returns:
+            The compactions, the rows that log files changed, and the size of the files read and written.
+
+        Raises:
+            InvalidInputError: a copy-on-write table, or ``instant`` is no pending compaction.
+            UnsupportedFeatureError: log files that lakedex does not merge, or a table that it does not write.
+            CommitConflictError: another process runs the plan, or the table's schema was changed meanwhile.
+            CommitError: a plan names a file that does not exist, or leaves one out.
+
+        Example:
+            >>> trips = lakedex.Table.create(path, frame.schema, record_key="id", table_type="mor")
+            >>> trips.maintenance.compact().instants
+            ()
+        """
+        parsed = self._table.parse(options, "compact")
+        if target_io is not None:
+            if target_io < 1:
+                raise InvalidInputError(f"target_io is a number of MiB from 1 up, not {target_io}")
+            parsed = replace(parsed, compaction=replace(parsed.compaction, target_io=target_io))
+        result = compact_table(
+            self._table.context,
+            parsed,
+            plan_only=plan_only,
+            instant=instant,
+            partitions=partitions,
+            dry_run=dry_run,
+        )
+        self._table.refresh_views()
+        return result
+
+    def unschedule_compaction(self, instant: str, *, options: Options = None) -> None:
+        """Take back the plan of a compaction that nobody has begun to run; its log files stay as they are.
+
+        Args:
+            instant: the compaction.
+            options: ``hoodie.*`` options of this call.
+
+        Raises:
+            InvalidInputError: a table of version 6 that was written to since the plan, which then has to be run.
+            CommitConflictError: it is not pending any more, or is being run.
+
+        Example:
+            >>> table.maintenance.unschedule_compaction("20260101000000000")  # doctest: +IGNORE_EXCEPTION_DETAIL
+            Traceback (most recent call last):
+            CommitConflictError: the compaction is not pending any more
+        """
+        unschedule(self._table.context, self._table.parse(options, "compact"), instant)
 
     def compact_metadata(self, *, dry_run: bool = False, options: Options = None) -> CompactionResult:
         """Merge the log files of the metadata table into base files now, as Hudi's compaction does.

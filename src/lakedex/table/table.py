@@ -18,8 +18,8 @@ from lakedex.local.session import LocalSession
 from lakedex.options import parse_options
 from lakedex.reports import WriteResult
 from lakedex.scan.incremental import incremental_snapshot
-from lakedex.scan.plan import read_columns
 from lakedex.scan.scan import Scan
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.table.card import table_card, write_report
 from lakedex.table.hints import missing_attribute
@@ -108,7 +108,8 @@ class Table:
             partition_by: columns of the partition path; none for a non-partitioned table.
             ordering_by: the column whose larger value decides between two versions of a row; None lets the later commit
                 win. Version 9 takes several, compared one after the other.
-            table_type: ``cow``. Merge-on-read tables of others are read, but neither created nor written.
+            table_type: ``cow`` (copy-on-write) rewrites the file of a changed row; ``mor`` (merge-on-read) puts changes
+                into log files beside it, which readers merge until a compaction rewrites the file.
             comment: a description of the table.
             properties: names and texts of yours, kept in ``hoodie.properties``; ``lakedex.default.<column>`` is the
                 literal that an ``INSERT`` of Spark SQL writes for a column that it leaves out.
@@ -793,7 +794,7 @@ class Table:
         Raises:
             InvalidInputError: a range that cannot be read any more, since commits were archived or files cleaned;
                 the message has the earliest ``since``. In version 6 also a range that a pending write may add to.
-            UnsupportedFeatureError: a merge-on-read table, or one without meta columns.
+            UnsupportedFeatureError: a table without meta columns.
 
         Example:
             >>> since = table.snapshot().instant

@@ -75,7 +75,7 @@ class MatchedKeyPolicy(StrEnum):
 
 
 def resolve_global_keys(
-    engine: Engine, frame: Frame, tags: Frame, policy: MergePolicy, known: MatchedKeyPolicy
+    engine: Engine, frame: Frame, tags: Frame, policy: MergePolicy, known: MatchedKeyPolicy, files: int
 ) -> tuple[Frame, dict[str, int]]:
     """Decide over the rows of a batch.
 
@@ -85,6 +85,8 @@ def resolve_global_keys(
         tags: where their keys are, over all partitions.
         policy: which field orders rows, and which rows are deletes.
         known: what becomes of rows whose key is stored.
+        files: how many candidates there were; higher numbers are of keys that log files have deleted, which are not
+            stored: a row of such a key is new, and goes back to that file if it is in the row's own partition.
 
     Returns:
         (position, file number or -1 for an insert, partition path, ``DELETED_HERE``, ``STAYS_HERE`` or 0), for each row
@@ -93,7 +95,7 @@ def resolve_global_keys(
     known_fields = [frame.schema.field(name) for name in policy.ordering if name in frame.schema.names]
     thin = engine.map(frame, _Thin(policy.effects, known_fields[0] if known_fields else None))
     by_key = engine.exchange(engine.join(thin, tags, [KEY]), KEY, 4 * engine.parallelism, (POSITION,))
-    decisions = engine.keep(engine.map(by_key, _Decide(known)))
+    decisions = engine.keep(engine.map(by_key, _Decide(known, files)))
     inserts: dict[str, int] = {}
     for row in engine.collect(engine.map(decisions, _Inserts())).to_pylist():
         inserts[row[PARTITION]] = inserts.get(row[PARTITION], 0) + row["rows"]
@@ -125,6 +127,7 @@ class _Decide:
     """Decide over rows that come sorted by key, each once for every copy. Memory: one batch and one key's rows."""
 
     known: MatchedKeyPolicy
+    files: int
     schema: pa.Schema = field(default=DECISIONS)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -148,7 +151,7 @@ class _Decide:
         files = _column(rows, FILE, pa.int32()).fill_null(-1).to_numpy()
         own, stored = _column(rows, OWN, pa.string()), _column(rows, PARTITION, pa.string())
         deletes = _flags(_column(rows, DELETE, pa.bool_()))
-        is_known = files >= 0
+        is_known = (files >= 0) & (files < self.files)
         elsewhere = is_known & ~_flags(pc.equal(own, stored)) & ~deletes
         here, moved = is_known, np.zeros(len(files), bool)
         if self.known is MatchedKeyPolicy.DROP:
@@ -161,10 +164,14 @@ class _Decide:
         arrives &= first & ~deletes
         stays = np.flatnonzero(here | moved)
         comes = np.flatnonzero(arrives)
+        group = np.cumsum(first) - 1
+        back = np.full(int(first.sum()), -1, files.dtype)
+        again = (files >= self.files) & _flags(pc.equal(own, stored))
+        back[group[again]] = files[again]
         return pa.RecordBatch.from_arrays(
             [
                 _column(rows, POSITION, pa.int64()).take(pa.array(np.concatenate([stays, comes]))),
-                pa.array(np.concatenate([files[stays], np.full(len(comes), -1)]), pa.int32()),
+                pa.array(np.concatenate([files[stays], back[group[comes]]]), pa.int32()),
                 pa.concat_arrays([stored.take(pa.array(stays)), own.take(pa.array(comes))]),
                 pa.array(
                     np.concatenate([np.where(moved, DELETED_HERE, STAYS_HERE * elsewhere)[stays], comes * 0]),

@@ -21,7 +21,7 @@ F above it            files are put into buckets of half the cap, keys go to the
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,13 +33,25 @@ from lakedex.engine import Engine, Frame
 from lakedex.index.protocol import KeyFilters
 from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import ProcessIdentity
+from lakedex.layout.file_slice import FileSlice
 from lakedex.options import TaggingOptions
 from lakedex.reports import TaggingReport
+from lakedex.snapshot.merge_on_read import MergeSettings, require_mergeable
 from lakedex.snapshot.snapshot import Limits, Snapshot
 from lakedex.tagging.candidates import CandidateFile, KeyRanges
-from lakedex.tagging.keyed_rows import FILE
-from lakedex.tagging.tasks import BUCKET, Counts, DropCounts, MatchKeys, ProbeBuckets, ProbeKeys, Reports, SpreadKeys
-from lakedex.types import IoCount
+from lakedex.tagging.keyed_rows import FILE, KEY, PARTITION
+from lakedex.tagging.tasks import (
+    BUCKET,
+    ChooseFile,
+    Counts,
+    DropCounts,
+    MatchKeys,
+    ProbeBuckets,
+    ProbeKeys,
+    Reports,
+    SpreadKeys,
+)
+from lakedex.types import IoCount, TableType
 
 __all__ = ["TaggedKeys", "tag"]
 
@@ -60,6 +72,8 @@ class TaggedKeys:
         cached: rows that the engine caches for ``frame``; the caller releases them.
         matched: keys found, by partition.
         holding: numbers of the files that hold a key.
+        deleted_in: numbers of the files whose log files have deleted a key that the file still has. Such keys have the
+            file's number plus that of all candidates.
     """
 
     frame: Frame
@@ -68,6 +82,7 @@ class TaggedKeys:
     cached: Frame
     matched: dict[str, int] = field(default_factory=dict)
     holding: set[int] = field(default_factory=set)
+    deleted_in: set[int] = field(default_factory=set)
 
 
 def tag(
@@ -82,8 +97,9 @@ def tag(
     any_partition: bool = False,
     ordering: pa.Field | None = None,
     rows: int = 0,
+    with_deleted: bool = False,
 ) -> TaggedKeys:
-    """Find the files of the keys of ``keyed``.
+    """Find the files of the keys of ``keyed``. A key that log files have deleted is in no file.
 
     Args:
         engine: runs the stages.
@@ -96,6 +112,8 @@ def tag(
         any_partition: a key is looked for in all partitions, whatever its partition path.
         ordering: column whose stored value comes with each tag.
         rows: how many rows ``keyed`` has, if the caller knows.
+        with_deleted: deleted keys come too, those that live nowhere else in their partition once. A new row has to go
+            back to the file that still has its key, or Hudi would find two.
     """
     before = snapshot.files.storage.counted.copy()
     offered = (index.key_filters(snapshot) for index in INDEXES) if options.use_metadata else iter(())
@@ -103,7 +121,8 @@ def tag(
     if files and options.use_metadata and filters is None:
         report.notes.append("the table's metadata has no bloom_filters: filters were read from footers")
     probe = _probe(snapshot, files, filters, options, any_partition)
-    match = MatchKeys(snapshot.files, tuple(file.base for file in files), ordering)
+    bases, merging = tuple(file.base for file in files), _merging(snapshot, files)
+    match = MatchKeys(snapshot.files, bases, ordering, merging, with_deleted)
     tasks = max(1, min(len(files), 8 * engine.parallelism))
     costs = _filter_bytes(probe, files)
     candidates = engine.exchange(_candidates(engine, keyed, probe, costs, rows, limits), FILE, tasks)
@@ -112,7 +131,27 @@ def tag(
     parts: list[Counts] = [pickle.loads(raw) for raw in reports.column(0).to_pylist()]  # noqa: S301 - our own figures
     tags = TaggedKeys(engine.map(found, DropCounts(match.schema)), files, report, found)
     _add_up(tags, parts, snapshot.files.storage.counted - before)
+    if tags.deleted_in:
+        by_key = engine.exchange(tags.frame, KEY, tasks, (PARTITION, FILE))
+        tags.frame = engine.map(by_key, ChooseFile(tags.frame.schema, len(files)))
     return tags
+
+
+def _merging(
+    snapshot: Snapshot, files: Sequence[CandidateFile]
+) -> tuple[Mapping[int, FileSlice], MergeSettings] | None:
+    """Slices of candidates with log files, by number, and how they are merged."""
+    if snapshot.config.table_type != TableType.MERGE_ON_READ or not files:
+        return None
+    found = snapshot.slices({file.base.partition for file in files})
+    with_logs = {(item.partition, item.base_file.name): item for item in found if item.log_files and item.base_file}
+    by_number = {
+        file.number: with_logs[place] for file in files if (place := (file.base.partition, file.base.name)) in with_logs
+    }
+    if not by_number:
+        return None
+    require_mergeable(snapshot, list(by_number.values()))
+    return by_number, MergeSettings.of(snapshot)
 
 
 def _add_up(tags: TaggedKeys, parts: Sequence[Counts], here: IoCount) -> None:
@@ -134,6 +173,7 @@ def _add_up(tags: TaggedKeys, parts: Sequence[Counts], here: IoCount) -> None:
             report.bytes_read += part.bytes_read
         if part.matches:
             tags.holding |= part.opened
+        tags.deleted_in |= part.deleted_in
         for path, count in part.matched.items():
             tags.matched[path] = tags.matched.get(path, 0) + count
         for level, seconds in part.seconds.items():

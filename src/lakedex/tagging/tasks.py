@@ -17,9 +17,11 @@ from lakedex.codec.bloom import BloomFilter, KeyProbe, decode_bloom, hash_keys
 from lakedex.index.protocol import KeyFilters
 from lakedex.io.liveness import ProcessIdentity
 from lakedex.io.storage import TableFiles
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.parquet.base_file_reader import iter_base_file, read_footer
 from lakedex.parquet.conform import conform
+from lakedex.snapshot.merge_on_read import MergeSettings
+from lakedex.snapshot.stored_versions import stored_versions
 from lakedex.tagging.candidates import KeyRanges, SortedKeys
 from lakedex.tagging.keyed_rows import FILE, KEY, PARTITION
 from lakedex.types import RECORD_KEY, IoCount
@@ -27,6 +29,7 @@ from lakedex.types import RECORD_KEY, IoCount
 __all__ = [
     "BUCKET",
     "STORED_ORDERING",
+    "ChooseFile",
     "Counts",
     "DropCounts",
     "MatchKeys",
@@ -67,6 +70,7 @@ class Counts:
     after_blooms: set[int] = field(default_factory=set)
     unfiltered: set[int] = field(default_factory=set)
     opened: set[int] = field(default_factory=set)
+    deleted_in: set[int] = field(default_factory=set)
     matched: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     process: ProcessIdentity = field(default_factory=ProcessIdentity.current)
@@ -261,13 +265,27 @@ class ProbeBuckets:
 # ----------------------------------------------------------------------------------------------------- the key columns
 @dataclass(frozen=True, slots=True)
 class MatchKeys:
-    """Level 3: read the key column of each candidate file. Memory: one file's candidate keys and one batch."""
+    """Level 3: read the key column of each candidate file, and its log files.
+
+    Memory: one file's candidate keys and one batch; where there are log files also
+    :mod:`lakedex.snapshot.stored_versions`.
+
+    Attributes:
+        files: the table's files.
+        bases: the candidates.
+        ordering: column whose stored value comes with each key.
+        merging: slices of those candidates that have log files, by number, and how these are merged; None where no
+            candidate has any.
+        with_deleted: keys that a log file deleted come too, with the number of the candidate plus that of all.
+    """
 
     light: ClassVar[bool] = True
 
     files: TableFiles
     bases: tuple[BaseFile, ...]
     ordering: pa.Field | None = None
+    merging: tuple[Mapping[int, FileSlice], MergeSettings] | None = None
+    with_deleted: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -295,14 +313,32 @@ class MatchKeys:
             started, before = time.perf_counter(), self.files.storage.counted.copy()
             keys = pc.unique(pa.chunked_array(parts))
             base = self.bases[number]
-            seen, found = self._present(base, keys)
+            if self.merging is not None and number in self.merging[0]:
+                seen, found, deleted = self._merged(self.merging[0][number], self.merging[1], keys)
+            else:
+                (seen, found), deleted = self._present(base, keys), keys.slice(0, 0)
             counts.read(self.files.storage.counted - before)
-            counts.candidates, counts.matches, counts.matched = len(keys), seen, {base.partition: seen}
+            counts.candidates, counts.matches, counts.matched = len(keys), seen, {base.partition: seen + len(deleted)}
             counts.clock("keys", started)
-            if len(found[0]):
-                rows = _pairs(number, pa.repeat(pa.scalar(base.partition), len(found[0])), found[0], _CANDIDATES)
-                yield pa.RecordBatch.from_arrays([*rows.columns, *found[1:]], schema=self.schema)
+            none = [pa.nulls(len(deleted), column.type) for column in found[1:]]
+            for place, columns in ((number, found), (number + len(self.bases), [deleted, *none])):
+                if len(columns[0]):
+                    paths = pa.repeat(pa.scalar(base.partition), len(columns[0]))
+                    rows = _pairs(place, paths, columns[0], _CANDIDATES)
+                    yield pa.RecordBatch.from_arrays([*rows.columns, *columns[1:]], schema=self.schema)
+            if len(deleted):
+                counts.deleted_in.add(number)
             yield counts.as_batch(self.schema)
+
+    def _merged(self, item: FileSlice, merge: MergeSettings, keys: pa.Array) -> tuple[int, list[pa.Array], pa.Array]:
+        """The same of a slice with log files, and keys that these have deleted."""
+        stored = stored_versions(self.files, item, keys, merge, [] if self.ordering is None else [self.ordering.name])
+        live = pa.array(stored.live)
+        found = [keys.filter(live)]
+        if self.ordering is not None:
+            found.append(stored.rows.column(self.ordering.name).combine_chunks().filter(live).cast(self.ordering.type))
+        deleted = keys.filter(pa.array(stored.known & ~stored.live & self.with_deleted))
+        return int(stored.live.sum()), found, deleted
 
     def _present(self, base: BaseFile, keys: pa.Array) -> tuple[int, list[pa.Array]]:
         """How many of the keys a file holds, and these, with the ordering values of their rows if asked for."""
@@ -322,6 +358,34 @@ class MatchKeys:
         rows = pa.Table.from_batches(pairs, columns).combine_chunks()
         found = [column.chunk(0) if column.num_chunks else pa.nulls(0, column.type) for column in rows.columns]
         return int(seen.sum()), found
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseFile:
+    """Leave tags of deleted keys out where the key lives in another file, and all but one of the others.
+
+    Tags come sorted by key, partition and file. Memory: one task's.
+
+    Attributes:
+        schema: of the tags.
+        files: how many candidates there are; higher numbers are of deleted keys.
+    """
+
+    schema: pa.Schema
+    files: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One task's tags."""
+        tags = pa.Table.from_batches(batches, self.schema).combine_chunks()
+        if not tags.num_rows:
+            return
+        numbers = tags.column(FILE).to_numpy()
+        same = np.ones(tags.num_rows - 1, bool)
+        for name in (KEY, PARTITION):
+            column = tags.column(name)
+            same &= pc.equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy()
+        # Files of living keys have the lower numbers and come first.
+        yield from tags.filter(pa.array((numbers < self.files) | np.append(True, ~same))).to_batches()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,13 @@ from lakedex.timeline.instant import Instant, State, comparable_action, parse_in
 from lakedex.timeline.service_metadata import (
     CleanMetadata,
     CleanPlan,
+    CompactionOperation,
     RestoreMetadata,
     RestorePlan,
     SavepointMetadata,
     decode_clean_metadata,
     decode_clean_plan,
+    decode_compaction_plan,
     decode_restore_metadata,
     decode_restore_plan,
     decode_savepoint_metadata,
@@ -380,6 +382,10 @@ class Timeline:
     def clean_plan(self, requested: str) -> CleanPlan:
         """Plan of a clean, pending or completed."""
         return self._plans.read(f"{requested}.clean.requested", decode_clean_plan)
+
+    def compaction_plan(self, requested: str) -> tuple[CompactionOperation, ...]:
+        """Plan of a compaction, pending or completed."""
+        return self._plans.read(f"{requested}.compaction.requested", decode_compaction_plan)
 
     def files_being_cleaned(self) -> set[tuple[str, str]]:
         """Partition and name of files that pending cleans delete; they stay in listings until then."""

@@ -21,6 +21,7 @@ from lakedex.errors import CorruptFileError
 __all__ = [
     "CommitMetadata",
     "CommitNotes",
+    "CompactedLogs",
     "RollbackMetadata",
     "RollbackPlan",
     "RollbackRequest",
@@ -118,6 +119,17 @@ NO_PREVIOUS_COMMIT = "null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedLogs:
+    """The log files that a compaction merged into a file: their number, blocks, bytes of content, records and keys."""
+
+    files: int
+    blocks: int
+    bytes: int
+    records: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStat:
     """Statistics of one file written by a commit."""
 
@@ -140,6 +152,7 @@ class WriteStat:
     max_event_time: int | None = None
     create_ms: int = 0
     upsert_ms: int = 0
+    compacted: CompactedLogs | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -184,6 +197,7 @@ class WriteStat:
 
     def to_record(self) -> dict[str, Any]:
         """Convert to an Avro record, with zeros where Java has them."""
+        logs = self.compacted or CompactedLogs(files=0, blocks=0, bytes=0, records=0, keys=0)
         return {
             "fileId": self.file_id,
             "path": self.path,
@@ -194,11 +208,11 @@ class WriteStat:
             "totalWriteBytes": self.file_size,
             "totalWriteErrors": self.write_errors,
             "partitionPath": self.partition_path,
-            "totalLogRecords": 0,
+            "totalLogRecords": logs.records,
             "totalLogFiles": None,
-            "totalUpdatedRecordsCompacted": 0,
+            "totalUpdatedRecordsCompacted": logs.keys,
             "numInserts": self.num_inserts,
-            "totalLogBlocks": 0,
+            "totalLogBlocks": logs.blocks,
             "totalCorruptLogBlock": 0,
             "totalRollbackBlocks": 0,
             "fileSizeInBytes": self.file_size,
@@ -215,9 +229,9 @@ class WriteStat:
                 "totalCreateTime": self.create_ms,
                 "totalUpsertTime": self.upsert_ms,
             },
-            "totalLogFilesCompacted": 0,
+            "totalLogFilesCompacted": logs.files,
             "totalLogReadTimeMs": 0,
-            "totalLogSizeCompacted": 0,
+            "totalLogSizeCompacted": logs.bytes,
             "tempPath": None,
             "numUpdates": 0,
         }
@@ -273,12 +287,21 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackRequest:
-    """Files that a rollback deletes in one partition, as absolute paths of which only the names count."""
+    """Work of a rollback in one partition, as absolute paths of which only the names count.
+
+    Attributes:
+        partition_path: the partition.
+        file_id: the file group; empty where files of several are deleted.
+        files: files that are deleted.
+        latest_base_instant: of the file group's slice.
+        log_files: log files, with their sizes, of which a command block takes the instant's blocks back (version 6).
+    """
 
     partition_path: str
     file_id: str
     files: tuple[str, ...] = ()
     latest_base_instant: str = ""
+    log_files: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +316,19 @@ class RollbackPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackMetadata:
-    """Completed body of a rollback. ``deleted`` and ``failed`` are absolute paths by partition."""
+    """Completed body of a rollback: absolute paths by partition.
+
+    Attributes:
+        started: the rollback.
+        millis: how long it took.
+        instant: what was undone.
+        action: its action.
+        deleted: files that are gone.
+        failed: files that could not be deleted.
+        command_logs: log files with a command block, which were added, and their sizes (version 6).
+        failed_logs: names of log files that keep the blocks that were taken back, and their sizes (version 6).
+        raw: the record.
+    """
 
     started: str
     millis: int
@@ -301,6 +336,8 @@ class RollbackMetadata:
     action: str
     deleted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     failed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    command_logs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    failed_logs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
@@ -475,12 +512,13 @@ def decode_rollback_plan(data: bytes, path: str = "") -> RollbackPlan:
                 file_id=_known(entry, "fileId", str) or "",
                 files=_texts(entry.get("filesToBeDeleted") or (), "filesToBeDeleted"),
                 latest_base_instant=_known(entry, "latestBaseInstant", str) or "",
+                log_files=_sizes(entry, "logBlocksToBeDeleted"),
             )
             for entry in record.get("RollbackRequests") or ()
         )
         for request in requests:
             check_partition(request.partition_path, path)
-            for name in request.files:
+            for name in (*request.files, *request.log_files):
                 file_path(request.partition_path, last_part(name), path)
         instant = check_instant(_known(target, "commitTime", str) or "", path)
         return RollbackPlan(instant=instant, action=_known(target, "action", str) or "", requests=requests, raw=record)
@@ -496,7 +534,7 @@ def encode_rollback_plan(plan: RollbackPlan) -> bytes:
                 "fileId": request.file_id,
                 "latestBaseInstant": request.latest_base_instant,
                 "filesToBeDeleted": list(request.files),
-                "logBlocksToBeDeleted": {},
+                "logBlocksToBeDeleted": dict(request.log_files),
             }
             for request in plan.requests
         ],
@@ -529,12 +567,18 @@ def rollback_of_record(record: Mapping[str, Any], path: str = "") -> RollbackMet
             action=_known(targets[0], "action", str) or "" if targets else "",
             deleted={key: _files(entry, "successDeleteFiles") for key, entry in partitions.items()},
             failed={key: _files(entry, "failedDeleteFiles") for key, entry in partitions.items()},
+            command_logs={key: _sizes(entry, "rollbackLogFiles") for key, entry in partitions.items()},
+            failed_logs={key: _sizes(entry, "logFilesFromFailedCommit") for key, entry in partitions.items()},
             raw=record,
         )
 
 
 def _files(entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return _texts(entry.get(name) or (), name)
+
+
+def _sizes(entry: Mapping[str, Any], name: str) -> dict[str, int]:
+    return {path: int(size or 0) for path, size in _map_of(entry, name).items()}
 
 
 def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
@@ -544,7 +588,7 @@ def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
 
 def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
     """Record of a completed rollback, also part of a restore's body."""
-    partitions = sorted(set(metadata.deleted) | set(metadata.failed))
+    partitions = sorted({*metadata.deleted, *metadata.failed, *metadata.command_logs, *metadata.failed_logs})
     return {
         "startRollbackTime": metadata.started,
         "timeTakenInMillis": metadata.millis,
@@ -555,8 +599,8 @@ def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
                 "partitionPath": partition,
                 "successDeleteFiles": list(metadata.deleted.get(partition, ())),
                 "failedDeleteFiles": list(metadata.failed.get(partition, ())),
-                "rollbackLogFiles": {},
-                "logFilesFromFailedCommit": {},
+                "rollbackLogFiles": dict(metadata.command_logs.get(partition, {})),
+                "logFilesFromFailedCommit": dict(metadata.failed_logs.get(partition, {})),
             }
             for partition in partitions
         },

@@ -120,13 +120,6 @@ def require_writable(config: TableConfig) -> None:
     """
     _check_version(config, "writes", _WRITABLE_VERSIONS)
     require_readable(config)
-    if config.table_type != "COPY_ON_WRITE":
-        raise _refuse(
-            config,
-            "it is a merge-on-read (MERGE_ON_READ) table; lakedex writes copy-on-write tables only. Reading works; "
-            "write it with Hudi",
-            config.table_type,
-        )
     _check_rows(config)
     _check_keys(config)
     _check_merging(config)

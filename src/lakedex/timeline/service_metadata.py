@@ -6,7 +6,7 @@ HoodieRestoreMetadata, HoodieCompactionPlan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ __all__ = [
     "RestoreMetadata",
     "RestorePlan",
     "SavepointMetadata",
+    "compaction_metrics",
     "decode_clean_metadata",
     "decode_clean_plan",
     "decode_compaction_plan",
@@ -341,6 +342,31 @@ class CompactionOperation:
     metrics: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
+_MIB = 1024 * 1024
+
+
+_NEW_BASE_FILE_MIB = 120
+"""Size that Hudi's plan assumes for the first base file of a group (``hoodie.parquet.max.file.size``)."""
+
+
+def compaction_metrics(base_size: int | None, log_sizes: Sequence[int]) -> dict[str, float]:
+    """Metrics of an operation as ``CompactionStrategy.captureMetrics`` has them; Java fails on a plan without them.
+
+    Args:
+        base_size: bytes of the base file; None if there is none.
+        log_sizes: bytes of each log file.
+    """
+    read = ((base_size or 0) + sum(log_sizes)) // _MIB
+    written = base_size // _MIB if base_size else _NEW_BASE_FILE_MIB
+    return {
+        "TOTAL_LOG_FILES": float(len(log_sizes)),
+        "TOTAL_LOG_FILES_SIZE": float(sum(log_sizes)),
+        "TOTAL_IO_READ_MB": float(read),
+        "TOTAL_IO_WRITE_MB": float(written),
+        "TOTAL_IO_MB": float(read + written),
+    }
+
+
 def decode_compaction_plan(data: bytes, path: str = "") -> tuple[CompactionOperation, ...]:
     """Decode a plan.
 
@@ -368,7 +394,7 @@ def _operation(entry: Mapping[str, Any], path: str) -> CompactionOperation:
     return operation
 
 
-def encode_compaction_plan(operations: tuple[CompactionOperation, ...]) -> bytes:
+def encode_compaction_plan(operations: Sequence[CompactionOperation]) -> bytes:
     """Encode a plan as Java 1.1.1 does."""
     record = {
         "operations": [

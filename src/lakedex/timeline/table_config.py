@@ -425,7 +425,6 @@ _ALL_VERSIONS = {
     "hoodie.table.cdc.enabled": "false",
     "hoodie.table.metadata.partitions.inflight": "",
     "hoodie.table.index.defs.path": ".hoodie/.index_defs/index.json",
-    "hoodie.table.type": "COPY_ON_WRITE",
 }
 
 
@@ -520,8 +519,9 @@ def new_table_properties(
     create_schema: str | None = None,
     database: str = "",
     timezone: str = "UTC",
+    table_type: str = "COPY_ON_WRITE",
 ) -> dict[str, str]:
-    """Properties of a new copy-on-write table, with the checksum last.
+    """Properties of a new table, with the checksum last.
 
     Args:
         name: Name of the table.
@@ -536,6 +536,7 @@ def new_table_properties(
         create_schema: Avro schema of a table without commits, JSON text.
         database: Name of the database.
         timezone: Zone of the instants, ``UTC`` or ``LOCAL``.
+        table_type: ``COPY_ON_WRITE`` or ``MERGE_ON_READ``.
 
     Raises:
         InvalidInputError: A name is invalid in Hudi.
@@ -545,6 +546,7 @@ def new_table_properties(
     mode = _checked_mode(name, record_key_fields, partition_fields, ordering_fields, merge_mode)
     properties = {
         NAME: name,
+        "hoodie.table.type": table_type,
         **_by_version(version, mode, key_generator_type(record_key_fields, partition_fields)),
         "hoodie.table.timeline.timezone": timezone,
         **({"hoodie.table.recordkey.fields": ",".join(record_key_fields)} if record_key_fields else {}),

@@ -294,6 +294,7 @@ def _attempt(
     if same and not change.rewritten:
         transaction.cancel()
         return WriteResult(instant=None, operation=operation, notes=("no file had to be rewritten",))
+    _require_no_logs(snapshot, change)
     collecting = collectors(
         CollectContext(
             snapshot=snapshot,
@@ -338,6 +339,21 @@ def _attempt(
         metadata_bytes=sum(log.size for log in logs),
         notes=change.notes,
     )
+
+
+def _require_no_logs(snapshot: Snapshot, change: _Alteration) -> None:
+    """Refuse to rewrite base files whose rows are changed by log files.
+
+    Raises:
+        UnsupportedFeatureError: names such a file.
+    """
+    rewritten = set(change.rewritten)
+    for item in snapshot.slices() if rewritten else ():
+        if item.log_files and item.base_file in rewritten:
+            raise UnsupportedFeatureError(
+                f"{snapshot.files}: the change rewrites {item.name}, which has log files; compact the table first",
+                feature="rewriting slices with log files",
+            )
 
 
 def _row_counts(snapshot: Snapshot, files: Sequence[BaseFile]) -> dict[BaseFile, int]:

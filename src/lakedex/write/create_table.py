@@ -28,6 +28,7 @@ from lakedex.snapshot.snapshot import TableContext
 from lakedex.timeline.active import TIMELINE_FOLDER, WRITE_ACTIONS
 from lakedex.timeline.free_properties import DEFAULT, check_properties
 from lakedex.timeline.table_config import COMMENT, TableConfig, create_table_config, new_table_properties
+from lakedex.types import TableType
 from lakedex.write.schema_evolution import own_columns, stored_schema
 
 __all__ = ["check_new_table", "create_table", "is_table", "take_back"]
@@ -41,6 +42,14 @@ _FOLDERS = frozenset(
     {"metadata", "timeline", "archived", ".index_defs", ".temp", ".schema", ".aux", ".locks", ".heartbeat"}
 )
 """Folders of ``.hoodie`` that a create makes before its settings."""
+
+
+_TABLE_TYPES = {
+    "cow": TableType.COPY_ON_WRITE,
+    "copy_on_write": TableType.COPY_ON_WRITE,
+    "mor": TableType.MERGE_ON_READ,
+    "merge_on_read": TableType.MERGE_ON_READ,
+}
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.\-]")
@@ -104,7 +113,8 @@ def create_table(
         _clear_unfinished(handle)
         if comment:
             free[COMMENT] = comment
-        _write_table(handle, name, stored, free, record_key, partition_by, ordering_by, parsed)
+        kind = _TABLE_TYPES[table_type.lower()]
+        _write_table(handle, name, stored, free, record_key, partition_by, ordering_by, kind, parsed)
 
 
 def _folder_name(files: TableFiles) -> str:
@@ -135,6 +145,7 @@ def _write_table(
     record_key: Sequence[str] | None,
     partition_by: Sequence[str],
     ordering_by: Sequence[str],
+    table_type: TableType,
     parsed: WriteOptions,
 ) -> None:
     version = parsed.table.version or DEFAULT_VERSION
@@ -151,6 +162,7 @@ def _write_table(
         metadata_partitions=tuple(groups),
         create_schema=json.dumps(avro_schema) if stored.names else None,
         version=version,
+        table_type=table_type,
     )
     properties.update(free)
     if parsed.table.index_type == "GLOBAL_BLOOM":
@@ -174,13 +186,7 @@ def _write_table(
 def _check(
     name: str, record_key: Sequence[str] | None, ordering_by: Sequence[str], table_type: str, version: int
 ) -> None:
-    kind = table_type.lower()
-    if kind in ("mor", "merge_on_read"):
-        raise UnsupportedFeatureError(
-            f"table {name}: lakedex reads merge-on-read tables and makes none; create it with table_type='cow'",
-            feature="merge-on-read",
-        )
-    if kind not in ("cow", "copy_on_write"):
+    if table_type.lower() not in _TABLE_TYPES:
         raise InvalidInputError(f"table {name}: table_type is 'cow' or 'mor', not {table_type!r}")
     if record_key is not None and not record_key:
         raise InvalidInputError(

@@ -32,9 +32,9 @@ from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.tagging.candidates import find_key_ranges
 from lakedex.tagging.keyed_rows import FILE, KEY, PARTITION
 from lakedex.tagging.tagging import tag
-from lakedex.types import PARTITION_PATH, RECORD_KEY, Operation, size_text
+from lakedex.types import PARTITION_PATH, RECORD_KEY, Operation, TableType, size_text
 from lakedex.write.input_rows import array_of
-from lakedex.write.operations import Deletion, delete_keys, delete_stored, prepared_frame, require_record_key
+from lakedex.write.operations import Deletion, delete_keys, delete_stored, prepared_frame, require_record_key, writable
 from lakedex.write.pipeline import run_write
 from lakedex.write.session import Session
 
@@ -322,7 +322,13 @@ def erase(
     _require_one_of("erase", session, keys, where)
     if proof not in (None, "full", "index"):
         raise InvalidInputError(f"proof is 'full', 'index' or None, not {proof!r}")
-    before = handle.snapshot()
+    before = writable(handle)
+    if before.config.table_type == TableType.MERGE_ON_READ:
+        raise UnsupportedFeatureError(
+            f"{handle.files}: a merge-on-read table keeps old versions of rows in base and log files until it is "
+            "compacted and cleaned; delete the rows, then run compaction and maintenance.clean()",
+            feature="erasing from merge-on-read tables",
+        )
     plan = None
     if where is not None:
         if not isinstance(where, str):

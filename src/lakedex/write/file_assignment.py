@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lakedex.codec.bloom import hash_keys
 from lakedex.errors import CommitError
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import new_file_id
 from lakedex.options import FileOptions
 from lakedex.tagging.keyed_rows import ACTION, FILE, KEY, LOCATED, PARTITION, RowAction
@@ -32,12 +32,24 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class FileGroupTarget:
-    """A file group that this write makes or rewrites; ``base`` is its current file, None for a new group."""
+    """A file group that this write makes or changes.
+
+    Attributes:
+        partition, file_id: the group.
+        base: its current base file; None for a new group.
+        expected_rows: rows that the new base file will have.
+        item: its slice, where that may have log files.
+        appends: the rows go to a new log file of that slice; else to a new base file.
+        service: instant of a pending compaction of the group, which no new base file may overtake; None for none.
+    """
 
     partition: str
     file_id: str
     base: BaseFile | None = None
     expected_rows: int = 0
+    item: FileSlice | None = None
+    appends: bool = False
+    service: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +178,18 @@ class NewRows:
 
 @dataclass(frozen=True, slots=True)
 class AttachFile:
-    """Give each row the number of the base file that it was read from; -1 where it is new."""
+    """Give each row the number of the base file that it was read from; -1 where it is new.
+
+    Attributes:
+        found: columns of the rows.
+        numbers: of files, by the name that their rows have.
+        deleted: new rows whose key a log file has deleted, and the numbers that these get: (file, partition, key); None
+            for none. They are on the driver and with every task: a merge inserts few of such.
+    """
 
     found: pa.Schema
     numbers: Mapping[str, int]
+    deleted: pa.Table | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -189,7 +209,21 @@ class AttachFile:
             known = place.is_valid().to_numpy(zero_copy_only=False)
             files = np.full(batch.num_rows, -1, np.int32)
             files[known] = numbers[place.drop_null().to_numpy()]
+            if self.deleted is not None:
+                files = np.where(known, files, _files_of_deleted(batch, self.deleted))
             yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(files)], schema=self.schema)
+
+
+def _files_of_deleted(batch: pa.RecordBatch, deleted: pa.Table) -> npt.NDArray[np.int32]:
+    """Numbers of the files in which the rows' keys are deleted; -1 for no such."""
+    files = np.full(batch.num_rows, -1, np.int32)
+    rows = pa.Table.from_batches([batch])
+    for path in pc.unique(deleted.column(PARTITION)).to_pylist():
+        own = deleted.filter(pc.equal(deleted.column(PARTITION), path))
+        place = pc.index_in(rows.column(KEY), value_set=own.column(KEY).combine_chunks())
+        here = pc.fill_null(pc.and_(place.is_valid(), pc.equal(rows.column(PARTITION), path)), False)
+        files[here.to_numpy()] = own.column(FILE).to_numpy()[place.filter(here).to_numpy()]
+    return files
 
 
 @dataclass(frozen=True, slots=True)

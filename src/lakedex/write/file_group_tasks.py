@@ -129,10 +129,9 @@ class _SyncBatch:
     def is_full(self) -> bool:
         return self.size >= BATCH_BYTES or time.monotonic() - self.started >= BATCH_SECONDS
 
-    def announce(self, target: FileGroupTarget, name: str) -> str:
+    def announce(self, target: FileGroupTarget, name: str, kind: str) -> str:
         """Marker first: Java's rollback finds the files of a failed write by their markers alone."""
         path = self.files.path(target.partition, name)
-        kind = "MERGE" if target.base is not None else "CREATE"
         marker = f"{self.temp}/{join_path(target.partition, marker_name(name, kind))}"
         self.files.storage.write(marker, b"")
         self.made += [marker, path]

@@ -14,9 +14,9 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -27,14 +27,24 @@ from lakedex.errors import CorruptFileError
 from lakedex.index.bloom_filters import bloom_sizing
 from lakedex.index.written_file import Collector, FileCollector, FinishedFile, WrittenFile
 from lakedex.io.storage import Storage, TableFiles
+from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.names import BaseFileName
 from lakedex.options import WriteOptions
-from lakedex.parquet.base_file_reader import ExistingBaseFile, Footer, iter_base_file, open_for_merge
+from lakedex.parquet.base_file_reader import ExistingBaseFile, Footer, iter_base_file, open_for_merge, read_footer
 from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
 from lakedex.parquet.conform import with_dictionaries
+from lakedex.snapshot.merge_on_read import MergeSettings, iter_merged_slice
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.tagging.keyed_rows import Effects, MergePolicy
-from lakedex.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakedex.types import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    FILE_NAME,
+    META_COLUMNS,
+    PARTITION_PATH,
+    RECORD_KEY,
+    TableType,
+)
 from lakedex.write.file_assignment import FileGroupTarget
 from lakedex.write.record_merge import IncomingRows, Merged, require_unique_keys
 
@@ -69,8 +79,8 @@ class FileOutput(Protocol):
     temp: str
     made: list[str]
 
-    def announce(self, target: FileGroupTarget, name: str) -> str:
-        """Write the marker of a new file; the file's path."""
+    def announce(self, target: FileGroupTarget, name: str, kind: str) -> str:
+        """Write the marker of a new file, of kind CREATE, MERGE or APPEND; the file's path."""
 
 
 class FileGroupWriter(Protocol):
@@ -111,8 +121,8 @@ def file_group_writer(
     options: WriteOptions,
     instant: str,
     renames: Mapping[str, str] | None = None,
-) -> FileGroupWriter:
-    """The writer for a table and an operation: base files, since only copy-on-write tables are written.
+) -> BaseFileGroupWriter:
+    """The writer of base files for a table and an operation.
 
     Args:
         snapshot: the table.
@@ -137,6 +147,7 @@ def file_group_writer(
         policy=policy,
         settings=settings,
         renames=renames or {},
+        merge=MergeSettings.of(snapshot) if snapshot.config.table_type == TableType.MERGE_ON_READ else None,
     )
 
 
@@ -160,6 +171,7 @@ class BaseFileGroupWriter:
         policy: how incoming rows meet stored rows.
         settings: how files are written.
         renames: columns of stored files → their names from now on.
+        merge: how log files are merged into the rows of a slice that has some; None for copy-on-write.
     """
 
     files: TableFiles
@@ -168,6 +180,7 @@ class BaseFileGroupWriter:
     policy: MergePolicy
     settings: BaseFileSettings
     renames: Mapping[str, str] = field(default_factory=dict)
+    merge: MergeSettings | None = None
 
     @property
     def texts(self) -> set[str]:
@@ -194,7 +207,7 @@ class BaseFileGroupWriter:
             incoming = self._incoming(records, collectors, None if stored is None else stored.footer, name)
             if target.base is None and incoming.inserts().num_rows == 0:
                 return None
-            path = output.announce(target, str(name))
+            path = output.announce(target, str(name), "CREATE" if target.base is None else "MERGE")
             writer, growth = self._writer(output.files.storage, path, stored, incoming)
             collecting = {index: collector.begin(self.schema) for index, collector in collectors.items()}
             built = _NewFile(writer, tuple(collecting.values()), self.settings.row_group_bytes)
@@ -251,10 +264,14 @@ class BaseFileGroupWriter:
         return IncomingRows(rows, self.policy, schema, self.instant, str(name), sequence, records.hashed)
 
     @contextmanager
-    def _stored(self, target: FileGroupTarget) -> Iterator[ExistingBaseFile | None]:
+    def _stored(self, target: FileGroupTarget) -> Iterator[_Stored | None]:
         """The group's file; None for a new group."""
         if target.base is None:
             yield None
+        elif target.item is not None and target.item.log_files and self.merge is not None:
+            footer = read_footer(self.files.storage, self.files.path(target.base.relative_path))
+            # Its filter lacks keys that only log files have, and has those that they deleted.
+            yield _MergedSlice(self.files, target.item, self.merge, replace(footer, bloom=None))
         else:
             path = self.files.path(target.base.relative_path)
             wanted = {old for name in self.texts for old in (name, *self._old_names(name))}
@@ -277,7 +294,7 @@ class BaseFileGroupWriter:
         return with_dictionaries(self.schema, {*found, *_CONSTANT} & self.texts)
 
     def _writer(
-        self, storage: Storage, path: str, stored: ExistingBaseFile | None, incoming: IncomingRows
+        self, storage: Storage, path: str, stored: _Stored | None, incoming: IncomingRows
     ) -> tuple[BaseFileWriter, int]:
         """A writer of the group's new file, and how many rows at most come to those of the old one.
 
@@ -313,6 +330,26 @@ class BaseFileGroupWriter:
         return int(fresh.num_rows)
 
 
+@dataclass(frozen=True, slots=True)
+class _MergedSlice:
+    """A slice with log files, read like a base file; nothing of its files is reused."""
+
+    files: TableFiles
+    item: FileSlice
+    merge: MergeSettings
+    footer: Footer
+    chunks: ClassVar[None] = None
+    appendable_row_group: ClassVar[None] = None
+
+    def groups(self) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+        """All rows in batches."""
+        columns = pa.schema([column for column in self.merge.schema if column.name != FILE_NAME])
+        yield 0, iter_merged_slice(self.files, self.item, columns, self.merge)
+
+
+_Stored = ExistingBaseFile | _MergedSlice
+
+
 @dataclass(slots=True)
 class _NewFile:
     """A base file that is being written.
@@ -327,9 +364,7 @@ class _NewFile:
     collectors: tuple[FileCollector, ...]
     row_group_bytes: int
 
-    def merge(
-        self, stored: ExistingBaseFile, incoming: IncomingRows, *, may_grow: bool, renames: Mapping[str, str]
-    ) -> None:
+    def merge(self, stored: _Stored, incoming: IncomingRows, *, may_grow: bool, renames: Mapping[str, str]) -> None:
         """Write the stored rows as they are with the incoming ones; new rows come after.
 
         Args:

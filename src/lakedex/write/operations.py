@@ -31,7 +31,7 @@ from lakedex.snapshot.schema import nearest, require_columns, spelled
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.tagging.keyed_rows import Duplicates, PrepareKeys, PrepareRows
 from lakedex.timeline.compatibility import require_readable, require_writable
-from lakedex.types import META_COLUMNS, Operation
+from lakedex.types import META_COLUMNS, Operation, TableType
 from lakedex.write.input_rows import dict_rows
 from lakedex.write.pipeline import run_write
 from lakedex.write.schema_evolution import evolve, own_columns, pruned, replaced_columns, require_known, unknown_column
@@ -361,6 +361,8 @@ def writable(handle: TableContext) -> Snapshot:
         require_readable(snapshot.config)
         require_no_buckets(snapshot, (), ())  # Named first: it outlasts what else may be in the way.
         raise
+    if snapshot.config.table_type == TableType.MERGE_ON_READ:
+        require_no_buckets(snapshot, (), ())
     require_plain_types(snapshot)
     return snapshot
 

@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 from lakedex.commit.transaction import PendingCommit, Transaction, WriteContext, run_with_retries
 from lakedex.commit.write_preconditions import require_no_buckets
 from lakedex.engine import Engine, Frame
-from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
 from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.layout.contained_files import require_folders
 from lakedex.layout.keys import KeyGenerator
+from lakedex.maintenance.compaction_plan import groups_in_service
 from lakedex.options import WriteOptions
 from lakedex.reports import TaggingReport, WriteResult
 from lakedex.snapshot.partitions import require_key_ranges
@@ -39,7 +40,8 @@ from lakedex.tagging.keyed_rows import (
     require_distinct_keys,
 )
 from lakedex.tagging.tagging import TaggedKeys, tag
-from lakedex.types import Operation
+from lakedex.timeline.active import Timeline
+from lakedex.types import Operation, TableType
 from lakedex.write.file_assignment import (
     AssignFileGroups,
     AttachFile,
@@ -49,7 +51,8 @@ from lakedex.write.file_assignment import (
     assign_inserts,
 )
 from lakedex.write.file_group_tasks import WriteFileGroups, decode_results
-from lakedex.write.file_group_writer import file_group_writer
+from lakedex.write.file_group_writer import FileGroupWriter, file_group_writer
+from lakedex.write.log_file_writer import LogFileGroupWriter
 from lakedex.write.schema_evolution import require_free_names
 from lakedex.write.spec import Lookup, Placement, WriteSpec
 
@@ -126,11 +129,19 @@ def _summary(engine: Engine, spec: WriteSpec) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Tagged:
-    """Rows with the numbers of their files, which files have rows, and rows of known keys by partition path."""
+    """Rows with the numbers of their files.
+
+    Attributes:
+        frame: the rows.
+        holding: numbers of the files that have some.
+        known: rows of known keys by partition path.
+        deleted_in: numbers of files whose log files deleted the key of some.
+    """
 
     frame: Frame
     holding: Collection[int] = ()
     known: Mapping[str, int] = field(default_factory=dict)
+    deleted_in: Collection[int] = ()
 
 
 @dataclass(slots=True)
@@ -166,6 +177,8 @@ class _Attempt:
         with self.transaction.ctx.phase("find keys"):
             files = self._files(partitions)
         require_no_buckets(self._snapshot, [item.base.file_id for item in files], partitions)
+        if self._is_merge_on_read and self.spec.is_tagged:
+            self._require_indexed_keys(partitions)
         with self.transaction.ctx.phase("find keys", f"finding the files of keys in {self.handle.files}"):
             tagged = self._tagged(files)
         targets, by_file = self._targets(files, tagged)
@@ -214,12 +227,21 @@ class _Attempt:
             timeline_path=self._snapshot.timeline.path,
             instant=instant,
             targets=tuple(targets.groups),
-            writer=file_group_writer(self._snapshot, spec.rows.schema, spec.policy, self.options, instant),
+            writer=self._writer(),
             collectors=collecting,
         )
         order = (KEY,) if spec.placement is Placement.SORTED_FILES else (POSITION,)
         grouped = engine.exchange(routed, GROUP, tasks, order, {*task.writer.texts, PARTITION})
         return decode_results(engine.collect(engine.map(grouped, task)))
+
+    def _writer(self) -> FileGroupWriter:
+        spec, snapshot = self.spec, self._snapshot
+        bases = file_group_writer(snapshot, spec.rows.schema, spec.policy, self.options, self.transaction.instant)
+        return LogFileGroupWriter.of(snapshot, bases) if self._is_merge_on_read else bases
+
+    @property
+    def _is_merge_on_read(self) -> bool:
+        return self._snapshot.config.table_type == TableType.MERGE_ON_READ
 
     def _collectors(self, files: int = 0) -> dict[str, Collector]:
         return collectors(
@@ -316,11 +338,27 @@ class _Attempt:
             require_key_ranges(self._snapshot, self.spec.rows.keys, ranges)
         return files
 
+    def _require_indexed_keys(self, partitions: Sequence[str] | None) -> None:
+        """Refuse to look keys up where only log files have some (Hudi's bucket index, and Flink, insert into these).
+
+        Raises:
+            UnsupportedFeatureError: names a file group.
+        """
+        with_logs = [item for item in self._snapshot.slices(partitions) if item.log_files]
+        filled = _logs_with_inserts(self._snapshot.timeline) if with_logs else frozenset()
+        for item in with_logs:
+            if item.base_file is None or any((log.partition, log.name) in filled for log in item.log_files):
+                raise UnsupportedFeatureError(
+                    f"{self.handle.files}: file group {item.file_id} in partition {item.partition!r} has rows that its "
+                    "log files alone have, whose keys are in no index; compact the table first",
+                    feature="inserts in log files",
+                )
+
     def _tagged(self, files: Sequence[CandidateFile]) -> _Tagged:
         """Rows with the number of the file that holds their key."""
         engine, lookup, rows = self.handle.engine, self.spec.lookup, self.spec.rows
         if self.spec.located is not None:
-            return _Tagged(self._located(files), {item.number for item in files}, self.spec.located)
+            return self._located(files, self.spec.located)
         if lookup is Lookup.NONE or not (files or lookup is Lookup.GLOBAL):
             return _Tagged(rows.frame)
         tags = self._tags(files)
@@ -337,7 +375,10 @@ class _Attempt:
         by_key = lookup is Lookup.BY_KEY
         frame = _without(engine, rows.frame, PARTITION) if by_key else rows.frame
         return _Tagged(
-            engine.join(frame, tags.frame, [KEY] if by_key else [PARTITION, KEY]), tags.holding, tags.matched
+            engine.join(frame, tags.frame, [KEY] if by_key else [PARTITION, KEY]),
+            tags.holding,
+            tags.matched,
+            tags.deleted_in,
         )
 
     def _tags(self, files: Sequence[CandidateFile]) -> TaggedKeys:
@@ -355,6 +396,7 @@ class _Attempt:
             any_partition=spec.lookup.everywhere,
             ordering=schema.field(names[0]) if names and names[0] in schema.names else None,
             rows=pc.sum(self.summary.column("rows")).as_py() or 0,
+            with_deleted=spec.effects.inserts,
         )
         self._cached.append(tags.cached)
         return tags
@@ -368,14 +410,19 @@ class _Attempt:
     def _decided(self, tags: TaggedKeys) -> _Tagged:
         """The same where a key is one row in the whole table."""
         engine, frame = self.handle.engine, self.spec.rows.frame
-        decisions, inserts = resolve_global_keys(engine, frame, tags.frame, self.spec.policy, self._known)
+        decisions, inserts = resolve_global_keys(
+            engine, frame, tags.frame, self.spec.policy, self._known, len(tags.files)
+        )
         self._cached.append(decisions)
         frame = engine.join(_without(engine, frame, PARTITION), decisions, [POSITION])
         rows = zip(self.summary.column(PARTITION).to_pylist(), self.summary.column("rows").to_pylist(), strict=True)
-        return _Tagged(frame, tags.holding, {path: count - inserts.get(path, 0) for path, count in rows})
+        known = {path: count - inserts.get(path, 0) for path, count in rows}
+        return _Tagged(frame, tags.holding, known, tags.deleted_in)
 
-    def _located(self, files: Sequence[CandidateFile]) -> Frame:
+    def _located(self, files: Sequence[CandidateFile], known: Mapping[str, int]) -> _Tagged:
         """Rows with the number of the file that was read with them."""
+        deleted: list[pa.Table] = []
+        deleted_in: set[int] = set()
         engine, lookup, frame = self.handle.engine, self.spec.lookup, self.spec.rows.frame
         # A row that moves is still where it was: it must not be looked for there, as new rows are under a global index.
         for moved in (False, True) if lookup.everywhere else (None,):
@@ -392,8 +439,12 @@ class _Attempt:
                 self.report,
                 self.handle.limits,
                 any_partition=everywhere,
+                with_deleted=True,
             )
             self._cached.append(found.cached)
+            if found.deleted_in and not self.report.matches:
+                deleted.append(engine.collect(found.frame))
+                deleted_in |= found.deleted_in
             if self.report.matches:
                 key = engine.collect(found.frame).column(KEY)[0].as_py()
                 raise InvalidInputError(
@@ -403,30 +454,54 @@ class _Attempt:
                     column=", ".join(self.spec.rows.keys.record_key),
                     count=self.report.matches,
                 )
-        return engine.map(frame, AttachFile(frame.schema, {item.base.name: item.number for item in files}))
+        numbers = {item.base.name: item.number for item in files}
+        if self._is_merge_on_read:
+            # Rows of log files have the file id for their file name.
+            numbers |= {item.base.file_id: item.number for item in files}
+        attach = AttachFile(frame.schema, numbers, pa.concat_tables(deleted) if deleted else None)
+        return _Tagged(engine.map(frame, attach), set(numbers.values()), known, deleted_in)
 
     def _targets(self, files: Sequence[CandidateFile], tagged: _Tagged) -> tuple[FileAssignment, dict[int, int]]:
         """Number the groups that rows may go to."""
         targets = FileAssignment()
         by_file: dict[int, int] = {}
-        for number in sorted(tagged.holding):
-            if self.spec.effects is Effects.INSERT:
-                by_file[number] = -1
-            else:
-                item = files[number]
-                target = FileGroupTarget(item.base.partition, item.base.file_id, item.base, max(item.rows, 0))
-                by_file[number] = targets.number(target)
+        for number in sorted({*tagged.holding, *tagged.deleted_in}):
+            item = files[number]
+            target = FileGroupTarget(item.base.partition, item.base.file_id, item.base, max(item.rows, 0))
+            # The key of a row that is inserted is stored, that of a row that is changed is deleted: it does not count.
+            by_file[number] = -1 if self.spec.effects is Effects.INSERT else targets.number(target)
+            if number in tagged.deleted_in:
+                by_file[number + len(files)] = targets.number(target) if self.spec.effects.inserts else -1
         if self.spec.effects.inserts:
             self._plan_inserts(targets, files, tagged.known)
+        if self._is_merge_on_read:
+            self._append_to_slices(targets)
         return targets, by_file
+
+    def _append_to_slices(self, targets: FileAssignment) -> None:
+        """Let the rows of present groups go to log files of their slices."""
+        service = groups_in_service(self._snapshot.timeline)
+        paths = {target.partition for target in targets.groups}
+        slices = {(item.partition, item.file_id): item for item in self._snapshot.slices(paths)}
+        for place, target in enumerate(targets.groups):
+            if target.base is not None:
+                group = target.partition, target.file_id
+                planned = service[group].requested if group in service else None
+                targets.groups[place] = replace(target, item=slices[group], appends=True, service=planned)
 
     def _plan_inserts(
         self, targets: FileAssignment, files: Sequence[CandidateFile], matched: Mapping[str, int]
     ) -> None:
         row_bytes = self._row_bytes(files)
         by_path: dict[str, list[CandidateFile]] = {}
+        paths = sorted({item.base.partition for item in files})
+        # New rows go to no slice that has log files or is to be compacted, as no key of a log file is looked up.
+        busy = {(item.partition, item.file_id) for item in self._snapshot.slices(paths) if item.log_files}
+        if self._is_merge_on_read:
+            busy |= groups_in_service(self._snapshot.timeline).keys()
         for item in files:
-            by_path.setdefault(item.base.partition, []).append(item)
+            if (item.base.partition, item.base.file_id) not in busy:
+                by_path.setdefault(item.base.partition, []).append(item)
         for row in self.summary.to_pylist():
             path = row[PARTITION]
             # A key that lies in two files counts twice, so that this says too little then: never plan for no new row.
@@ -467,6 +542,17 @@ class _Attempt:
                 *([(MOVE, pa.int32())] if self.spec.lookup is Lookup.GLOBAL else []),
             ]
         )
+
+
+def _logs_with_inserts(timeline: Timeline) -> frozenset[tuple[str, str]]:
+    """(partition, name) of log files that hold new keys, as far as delta commits of the active timeline say so."""
+    return frozenset(
+        (partition, stat.file_name)
+        for instant in timeline.completed({"deltacommit"})
+        for partition, stats in timeline.commit_metadata(instant).write_stats.items()
+        for stat in stats
+        if stat.num_inserts and stat.log_files is not None
+    )
 
 
 def _replaced_note(replaced: Mapping[str, Sequence[str]] | None) -> tuple[str, ...]:

@@ -57,7 +57,20 @@ class Merged:
 
 @dataclass(slots=True)
 class IncomingRows:
-    """The incoming rows of one group, in memory, and what became of them."""
+    """The incoming rows of one group, in memory, and what became of them.
+
+    Attributes:
+        rows: those that count, once a key where the policy says that.
+        policy: how they meet stored rows.
+        schema: columns of the file that they go to, meta columns included.
+        instant, file_name, seqno_prefix: for the meta columns.
+        hashed: the keys, hashed, where that was done for several groups at once.
+        updated, deleted, moved: how many stored rows they have changed so far.
+        matched: rows that met a stored one.
+        keys: their record keys.
+        deletes: rows that delete.
+        moves: how a global index moves each.
+    """
 
     rows: pa.RecordBatch
     policy: MergePolicy
@@ -66,15 +79,14 @@ class IncomingRows:
     file_name: str
     seqno_prefix: str
     hashed: HashedKeys | None = None
-    """The keys, hashed, where that was done for several groups at once."""
     updated: int = 0
     deleted: int = 0
     moved: int = 0
     matched: npt.NDArray[np.bool_] = field(init=False)
-    _keys: pa.Array = field(init=False)
+    keys: pa.Array = field(init=False)
     _new: npt.NDArray[np.bool_] | None = field(init=False, default=None)
-    _deletes: npt.NDArray[np.bool_] = field(init=False)
-    _moved: npt.NDArray[np.int8] = field(init=False)
+    deletes: npt.NDArray[np.bool_] = field(init=False)
+    moves: npt.NDArray[np.int8] = field(init=False)
     _ordering: list[pa.Array] = field(init=False)
     _written: pa.RecordBatch | None = field(init=False, default=None)
     _sequence: int = field(init=False, default=0)
@@ -84,10 +96,10 @@ class IncomingRows:
             given = self.rows
             self.rows = precombine_rows(given, self.policy.ordering)
             self.hashed = self.hashed if self.rows is given else None
-        self._keys = self.rows.column(self.rows.schema.get_field_index(KEY))
+        self.keys = self.rows.column(self.rows.schema.get_field_index(KEY))
         self.matched = np.zeros(self.rows.num_rows, bool)
-        self._moved = moved_rows(self.rows)
-        self._deletes = delete_mask(self.rows, self.policy.effects) | (self._moved == DELETED_HERE)
+        self.moves = moved_rows(self.rows)
+        self.deletes = delete_mask(self.rows, self.policy.effects) | (self.moves == DELETED_HERE)
         if self.policy.effects is Effects.BY_ACTION:
             self._new = rows_of_action(self.rows, [action for action in RowAction if action.is_new])
         self._ordering = ordering_values(self.rows, self.policy.ordering)
@@ -98,15 +110,15 @@ class IncomingRows:
             return 0
         if old is None or not self.policy.effects.matches or not self.rows.num_rows:
             return int(self.rows.num_rows)
-        known = old.probe(self._keys if self.hashed is None else self.hashed)
-        return int((~known & ~self._deletes).sum())
+        known = old.probe(self.keys if self.hashed is None else self.hashed)
+        return int((~known & ~self.deletes).sum())
 
     @property
     def has_deletes(self) -> bool:
         """Whether any of the rows may delete one."""
-        return bool(self._deletes.any())
+        return bool(self.deletes.any())
 
-    def _as_stored(self) -> pa.RecordBatch:
+    def as_stored(self) -> pa.RecordBatch:
         """Incoming rows in the file's schema, meta columns filled (not needed when all are deletes)."""
         if self._written is None:
             count = self.rows.num_rows
@@ -114,7 +126,7 @@ class IncomingRows:
             fixed = {
                 COMMIT_TIME: _constant(self.instant, count),
                 COMMIT_SEQNO: pc.binary_join_element_wise(pa.scalar(self.seqno_prefix), numbers, ""),
-                RECORD_KEY: self._keys,
+                RECORD_KEY: self.keys,
                 PARTITION_PATH: self._payload(PARTITION),
                 FILE_NAME: _constant(self.file_name, count),
             }
@@ -132,32 +144,32 @@ class IncomingRows:
         every = frozenset(self.schema.names) - {FILE_NAME}
         if not self.policy.effects.matches:
             return Merged(stored, every)
-        partner = pc.index_in(stored.column(self.schema.get_field_index(RECORD_KEY)), value_set=self._keys)
+        partner = pc.index_in(stored.column(self.schema.get_field_index(RECORD_KEY)), value_set=self.keys)
         if partner.null_count == len(partner):
             return Merged(stored, every)
         found = partner.is_valid().to_numpy(zero_copy_only=False)
         partners = partner.fill_null(0).to_numpy().astype(np.int64)
         self.matched[partners[found]] = True
-        self._require_new(partners[found])
+        self.require_new(partners[found])
         wins = found & self._wins(stored, partner)
-        gone = wins & self._deletes[partners]
+        gone = wins & self.deletes[partners]
         replaced, is_whole = wins & ~gone, not gone.any()
         self.deleted += int(gone.sum())
-        self.moved += int((gone & (self._moved[partners] == DELETED_HERE)).sum())
+        self.moved += int((gone & (self.moves[partners] == DELETED_HERE)).sum())
         self.updated += int(replaced.sum())
         if not replaced.any():
             return Merged(stored, every) if is_whole else Merged(stored.filter(pa.array(~gone)), is_whole=False)
         take = np.where(replaced, partners + stored.num_rows, np.arange(stored.num_rows))[~gone]
         if not len(take):
             return Merged(stored.slice(0, 0), is_whole=False)
-        stays = replaced & (self._moved[partners] == STAYS_HERE)
+        stays = replaced & (self.moves[partners] == STAYS_HERE)
         same: frozenset[str] = frozenset()
         if is_whole:
             places = np.flatnonzero(replaced)
-            same = _unchanged(stored, self._as_stored(), places, partners[places])
+            same = _unchanged(stored, self.as_stored(), places, partners[places])
             if stays.any():
                 same -= set(self.policy.partition_columns)
-        merged = _taken(stored, self._as_stored(), take, same | {FILE_NAME} if is_whole else same)
+        merged = _taken(stored, self.as_stored(), take, same | {FILE_NAME} if is_whole else same)
         merged = self._with_partition_of(merged, stored, stays, ~gone) if stays.any() else merged
         return Merged(merged, same, is_whole)
 
@@ -194,11 +206,15 @@ class IncomingRows:
                 merged = merged.set_column(position, field, encode_like(values, field.type))
         return merged
 
-    def _require_new(self, met: npt.NDArray[np.int64]) -> None:
-        """A row that a merge inserts must not meet one of its key."""
+    def require_new(self, met: npt.NDArray[np.int64]) -> None:
+        """Refuse a row that a merge inserts and that ``met`` a stored one, by number.
+
+        Raises:
+            InvalidInputError: names its key.
+        """
         known = met if self._new is None else met[self._new[met]]
         if self._new is not None and len(known):
-            key = self._keys[int(known[0])].as_py()
+            key = self.keys[int(known[0])].as_py()
             raise InvalidInputError(
                 f"merge: {len(known)} rows to insert have a key that is in the table already, for example {key!r}",
                 count=len(known),
@@ -221,10 +237,10 @@ class IncomingRows:
         """Rows that no stored row answered to, deletes left out. Call once, after the last :meth:`merge`."""
         if not self.policy.effects.inserts:
             return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in self.schema], schema=self.schema)
-        fresh = ~self.matched & ~self._deletes
+        fresh = ~self.matched & ~self.deletes
         if self._new is not None:
             fresh &= self._new
-        written = self._as_stored()
+        written = self.as_stored()
         return written if fresh.all() else written.filter(pa.array(fresh))
 
 

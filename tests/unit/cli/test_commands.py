@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from golden_tables import unpack_java_1_2
 from lakedex import Table
 from lakedex.cli import main
 from table_kit import picture
@@ -44,6 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table.upsert(TRIPS.slice(1, 1).set_column(4, "ts", pa.array([3])))
     pq.write_table(TRIPS.slice(0, 2).set_column(4, "ts", pa.array([5, 5])), folder / "more.parquet")
     (folder / "more.csv").write_text("id,city,rider,fare,ts\nt9,rome,dee,1.5,9\n")
+    unpack_java_1_2("mor_v6", folder / "unpacked").rename(folder / "mor")
     (folder / "log.sql").write_text(
         "-- a day\nrider = 'ana';\n\nfare > 12\nSELECT * FROM lake.trips t WHERE t.city = 'sf';\n"
     )
@@ -140,6 +142,8 @@ WRONG: list[tuple[str, str]] = [
     ("index drop trips nosuch --yes", "has no index 'nosuch'; it has"),
     ("index create trips nosuch --yes", "nosuch"),
     ("clean trips --keep 0 --yes", "from 1 on"),
+    ("compact trips --plan-only --yes", "are for log files of merge-on-read tables"),
+    ("compact mor --instant 20200101000000000 --yes", "no pending compaction 20200101000000000"),
     ("debug hfile more.csv", "expected an HFile"),
     ("debug footer more.csv", "a readable Parquet file"),
     ("debug bloom more.parquet", "no bloom filter"),
@@ -158,6 +162,9 @@ CHANGES: list[tuple[str, str, set[str]]] = [
     ("erase trips --where fare>20", "would erase 1 row", {"rows", "proof", "retained_in"}),
     ("clean trips --keep 1", "would delete 1 file", {"instant", "partitions", "earliest_retained"}),
     ("compact trips", "would merge ", {"instants", "log_files"}),
+    ("compact mor", "would merge 2 log files of 2 file groups", {"instants", "log_files", "rows", "bytes_written"}),
+    ("compact mor --plan-only", "would plan to merge 2 log files of 2 file groups", {"instants", "planned_only"}),
+    ("compact mor --metadata", "of the metadata table of mor_v6", {"instants", "log_files"}),
     ("archive trips --option hoodie.keep.min.commits=2 --option hoodie.keep.max.commits=3", "archive", set()),
     ("rollback trips LAST", "would undo", {"undone", "instant", "latest", "files_deleted"}),
     ("restore trips SAVED", "would undo 1 commit", {"savepoint", "undone"}),

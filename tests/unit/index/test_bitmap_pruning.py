@@ -29,7 +29,8 @@ from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.io.local import LocalStorage
 from lakedex.io.storage import TableFiles
-from lakedex.scan.plan import ScanPlan, plan_scan, read_columns
+from lakedex.scan.plan import ScanPlan, plan_scan
+from lakedex.snapshot.schema import read_columns
 from limits import Limits
 
 ROWS = 4000

@@ -17,7 +17,8 @@ from lakedex import Table
 from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import BoundPredicate
 from lakedex.index.registry import INDEXES
-from lakedex.scan.plan import plan_scan, read_columns
+from lakedex.scan.plan import plan_scan
+from lakedex.snapshot.schema import read_columns
 from lakedex.types import SessionRules
 from pairs import FOLDER, Case, load
 from table_kit import OWN_FILE, properties, set_properties

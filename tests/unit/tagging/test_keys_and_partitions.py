@@ -271,7 +271,6 @@ def test_a_key_column_of_a_type_that_makes_no_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "properties, reads, message",
     [
-        ({"hoodie.table.type": "MERGE_ON_READ"}, True, "merge-on-read"),
         ({"hoodie.table.version": "6"}, False, "timeline layout is 2, not 1 as in every table of version 6"),
         ({"hoodie.table.version": "10"}, False, "table version is 10"),
         ({"hoodie.table.base.file.format": "ORC"}, False, "ORC"),

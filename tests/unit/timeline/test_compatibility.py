@@ -55,7 +55,6 @@ def test_neither_read_nor_written(changes: dict[str, str], message: str) -> None
             {"hoodie__record__merge__property__hoodie__payload__delete__field": "op"},
             r"hoodie\.record\.merge\.property\.hoodie\.payload\.delete\.field=op",
         ),
-        ({"hoodie__table__type": "MERGE_ON_READ"}, "merge-on-read.*Reading works"),
         ({"hoodie__table__cdc__enabled": "true"}, "change data capture"),
         ({"hoodie__populate__meta__fields": "false"}, "no meta columns"),
         ({"hoodie__partition__metafile__use__base__format": "true"}, "metafiles are Parquet"),

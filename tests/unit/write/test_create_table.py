@@ -100,7 +100,7 @@ def test_what_a_dead_create_left_is_cleared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"table_type": "mor"}, UnsupportedFeatureError, "merge-on-read"),
+        ({"table_type": "log"}, InvalidInputError, "'cow' or 'mor'"),
         ({"table_type": "heap"}, InvalidInputError, "not 'heap'"),
         ({"record_key": ()}, InvalidInputError, "names no column"),
         ({"record_key": ""}, InvalidInputError, "names no column"),

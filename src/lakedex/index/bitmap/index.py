@@ -195,6 +195,11 @@ class CollectBitmaps:
         """All of them: what has bitmaps has few values."""
         return frozenset(self.columns)
 
+    @property
+    def takes_logs(self) -> bool:
+        """False: bitmaps are of rows of base files."""
+        return False
+
     def begin(self, schema: pa.Schema) -> _FileBitmaps:
         """Begin a file."""
         return _FileBitmaps(BitmapsBuilder(self.columns, schema), self.limit)

@@ -31,7 +31,7 @@ from lakedex.index.definitions import (
     with_column_stats,
 )
 from lakedex.index.protocol import BuildContext, IndexUpdate
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import DataFile
 from lakedex.metadata.records import COLUMN_STATS, PARTITION_STATS
 from lakedex.metadata.writer import Keyed
 from lakedex.snapshot.snapshot import Snapshot
@@ -147,7 +147,7 @@ class StatsBuild:
         """Read a file's columns."""
         return StatsOfFile(ctx.snapshot.files, dict(self.indexed))
 
-    def updates(self, ctx: BuildContext, parts: Mapping[BaseFile, list[ColumnStat]]) -> Iterator[IndexUpdate]:
+    def updates(self, ctx: BuildContext, parts: Mapping[DataFile, list[ColumnStat]]) -> Iterator[IndexUpdate]:
         """Records of the files; with the last ones those of their partitions, and the list of columns for Java."""
         now, files = ctx.snapshot, list(parts)
         version = _version(now)
@@ -165,7 +165,7 @@ class StatsBuild:
             definitions = self._listed(now, parts) if is_last and not self.is_partial else {}
             yield IndexUpdate(records=updates, definitions_after=definitions)
 
-    def _over_partitions(self, parts: Mapping[BaseFile, list[ColumnStat]]) -> dict[str, list[ColumnStat]]:
+    def _over_partitions(self, parts: Mapping[DataFile, list[ColumnStat]]) -> dict[str, list[ColumnStat]]:
         by_partition: dict[str, dict[str, list[ColumnStat]]] = {}
         for base, stats in parts.items():
             own = by_partition.setdefault(base.partition, {})
@@ -175,7 +175,7 @@ class StatsBuild:
             path: [merge_stats(name, own.get(name, [])) for name in self.indexed] for path, own in by_partition.items()
         }
 
-    def _listed(self, now: Snapshot, parts: Mapping[BaseFile, list[ColumnStat]]) -> dict[str, bytes | None]:
+    def _listed(self, now: Snapshot, parts: Mapping[DataFile, list[ColumnStat]]) -> dict[str, bytes | None]:
         """List the columns that Java may prune by: not those that hold NaN, which no bound says to it."""
         document = _definitions(now)
         unlistable = {stat.column for stats in parts.values() for stat in stats if stat.has_nan}
@@ -235,7 +235,7 @@ class PartitionBuild:
     def task(self, ctx: BuildContext) -> None:
         """No file is read, but for those whose stats are not to be trusted."""
 
-    def updates(self, ctx: BuildContext, parts: Mapping[BaseFile, Any]) -> Iterator[IndexUpdate]:
+    def updates(self, ctx: BuildContext, parts: Mapping[DataFile, Any]) -> Iterator[IndexUpdate]:
         """Records of the files' partitions."""
         now, version = ctx.snapshot, _version(ctx.snapshot)
         partitions = {base.partition for base in parts}

@@ -50,6 +50,7 @@ from lakedex.index.protocol import (
 )
 from lakedex.index.written_file import FinishedFile, WrittenFile
 from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.names import parse_log_file_name
 from lakedex.metadata.records import (
     COLUMN_STATS,
     PARTITION_STATS,
@@ -77,6 +78,7 @@ class PartitionStatsIndex(PartitionStats, MetadataIndex):
 
     partition: ClassVar[MetadataPartition] = PARTITION_STATS
     made_of: ClassVar[frozenset[str]] = frozenset({COLUMN_STATS.name})
+    covers_logs: ClassVar[bool] = True
 
     def columns(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Those of ``column_stats``."""
@@ -85,7 +87,7 @@ class PartitionStatsIndex(PartitionStats, MetadataIndex):
     def keys(self, snapshot: Snapshot) -> list[list[str]]:
         """A record for each column of each partition."""
         columns = self.columns(snapshot)
-        partitions = sorted({base.partition for base in snapshot.base_files()})
+        partitions = sorted({item.partition for item in snapshot.slices()})
         return [[partition_stats_key(column, partition) for column in columns] for partition in partitions]
 
     def validate(self, ctx: ValidationContext) -> PartitionValidation:
@@ -109,6 +111,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
     __slots__ = ()
 
     partition: ClassVar[MetadataPartition] = COLUMN_STATS
+    covers_logs: ClassVar[bool] = True
 
     def columns(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Columns that its definition lists."""
@@ -269,6 +272,11 @@ class CollectColumnStats:
         """None: any column has bounds."""
         return frozenset()
 
+    @property
+    def takes_logs(self) -> bool:
+        """True: a log file has a record for each column, as a base file has."""
+        return True
+
     def begin(self, schema: pa.Schema) -> _FileStats:
         """Begin a file."""
         return _FileStats(ColumnStatsBuilder(self.columns))
@@ -284,7 +292,9 @@ class _FileStats:
         self.builder.add(batch, bounds)
 
     def finish(self, file: FinishedFile) -> tuple[ColumnStat, ...]:
-        return tuple(self.builder.finish(file.summary.column_bytes))
+        # A log file of deletes alone has records of no values.
+        is_log = parse_log_file_name(file.name) is not None
+        return tuple(self.builder.finish(file.summary.column_bytes, even_empty=is_log))
 
 
 KEYS_AT_ONCE = 100_000

@@ -1,8 +1,12 @@
-"""Stats over whole partitions (``partition_stats``): from the stats of their current files, or from the data."""
+"""Stats over whole partitions (``partition_stats``): from the stats of their current files, or from the data.
+
+Log files count as they are, unmerged: bounds widen and counts add up, so that on merge-on-read tables a count is no
+number of rows (``HoodieTableMetadataUtil.convertMetadataToPartitionStatRecords``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +26,8 @@ from lakedex.index.column_stats.stats import (
 from lakedex.index.definitions import read_definitions, source_fields, stats_version
 from lakedex.index.protocol import CommitContext, UndoContext
 from lakedex.io.storage import TableFiles
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import BaseFile, DataFile, LogFile
+from lakedex.layout.log_reader import DataRows, read_log_files
 from lakedex.metadata.records import (
     COLUMN_STATS,
     PARTITION_STATS,
@@ -70,24 +75,44 @@ def partition_records(
 
 @dataclass(frozen=True, slots=True)
 class StatsOfFile:
-    """Task: stats of a base file from its data. A column that the file lacks is all null there.
+    """Task: stats of a base or log file from its data. A column that the file lacks is all null there.
 
-    ``widened`` bounds are those that are stored, others the values themselves.
+    Those of a log file are of the rows in its blocks, whether they count or not; partial updates have none of columns
+    that one of them leaves alone. ``widened`` bounds are those that are stored, others the values themselves.
     """
 
     files: TableFiles
     columns: dict[str, pa.DataType] = field(default_factory=dict)
     widened: bool = True
 
-    def __call__(self, base: BaseFile) -> list[ColumnStat]:
+    def __call__(self, file: DataFile) -> list[ColumnStat]:
         """Read the file's indexed columns as a stream."""
         builder = ColumnStatsBuilder(self.columns)
         schema = pa.schema(list(self.columns.items()))
+        left_alone: set[str] = set()
+        for batch, lacking in self._batches(file):
+            left_alone |= lacking
+            builder.add(conform(batch, schema))
+        found = builder.finish(widened=self.widened, even_empty=isinstance(file, LogFile))
+        return [stat for stat in found if stat.column not in left_alone]
+
+    def _batches(self, file: DataFile) -> Iterator[tuple[pa.RecordBatch, set[str]]]:
+        """Batches, with the columns that partial updates leave alone."""
         # With the record key, which every file has: without any column there would be no rows to count.
         wanted = list(dict.fromkeys([*self.columns, RECORD_KEY]))
-        for batch in iter_base_file(self.files.storage, self.files.path(base.relative_path), wanted):
-            builder.add(conform(batch, schema))
-        return builder.finish(widened=self.widened)
+        if isinstance(file, BaseFile):
+            for batch in iter_base_file(self.files.storage, self.files.path(file.relative_path), wanted):
+                yield batch, set()
+            return
+        for found in read_log_files(self.files, [file], _any_instant, wanted, partial_rows=True):
+            if isinstance(found, DataRows):
+                lacking = set(self.columns) - set(found.rows.schema.names) if found.is_partial else set()
+                for batch in found.rows.to_batches():
+                    yield batch, lacking
+
+
+def _any_instant(instant: str) -> bool:
+    return True
 
 
 def partition_stats(
@@ -106,7 +131,8 @@ def partition_stats(
     (partition, file id) of groups whose present file does not count any more with it.
     """
     touched = sorted(set(partitions))
-    kept = [base for base in snapshot.base_files(touched) if (base.partition, base.file_id) not in gone]
+    slices = [item for item in snapshot.slices(touched) if (item.partition, item.file_id) not in gone]
+    kept = [file for item in slices for file in item.files]
     stats = {place: {stat.column: stat for stat in found} for place, found in (written or {}).items()}
     known, unknown = _known_stats(snapshot, kept, touched, indexed)
     stats.update(known)
@@ -132,8 +158,8 @@ def partition_stats(
 
 
 def _known_stats(
-    snapshot: Snapshot, kept: Sequence[BaseFile], touched: Sequence[str], indexed: Mapping[str, pa.DataType]
-) -> tuple[dict[tuple[str, str], dict[str, ColumnStat]], list[BaseFile]]:
+    snapshot: Snapshot, kept: Sequence[DataFile], touched: Sequence[str], indexed: Mapping[str, pa.DataType]
+) -> tuple[dict[tuple[str, str], dict[str, ColumnStat]], list[DataFile]]:
     """Trusted stats of files that stay, and the files that lack some."""
     if not kept:
         return {}, []
@@ -145,7 +171,7 @@ def _known_stats(
         prefixes = [column_stats_prefix(column, partition) for column in indexed for partition in touched]
         records = store.scan(COLUMN_STATS.name, prefixes)
     known: dict[tuple[str, str], dict[str, ColumnStat]] = {}
-    unknown: list[BaseFile] = []
+    unknown: list[DataFile] = []
     for base in kept:
         columns: dict[str, ColumnStat] = {}
         for column, kind in indexed.items():
@@ -224,7 +250,7 @@ def _emptied(snapshot: Snapshot, written: set[str], gone: frozenset[tuple[str, s
     """Partitions that lose their last file and get none."""
     emptied = {partition for partition, _ in gone} - written
     if emptied:
-        emptied -= {b.partition for b in snapshot.base_files(sorted(emptied)) if (b.partition, b.file_id) not in gone}
+        emptied -= {s.partition for s in snapshot.slices(sorted(emptied)) if (s.partition, s.file_id) not in gone}
     return emptied
 
 

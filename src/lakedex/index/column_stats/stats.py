@@ -185,15 +185,20 @@ class ColumnStatsBuilder:
             self._high[name] = high if before is None or _before(before, high) else before
 
     def finish(
-        self, column_bytes: Mapping[str, tuple[int, int]] | None = None, *, widened: bool = True
+        self,
+        column_bytes: Mapping[str, tuple[int, int]] | None = None,
+        *,
+        widened: bool = True,
+        even_empty: bool = False,
     ) -> list[ColumnStat]:
-        """Stats of each column; none at all for a file without rows, which has no record.
+        """Stats of each column; none at all for a base file without rows, which has no record.
 
         Args:
             column_bytes: sizes by column.
             widened: bounds as they are stored; else the values themselves.
+            even_empty: stats of no rows too.
         """
-        if not self._rows:
+        if not self._rows and not even_empty:
             return []
         sizes = column_bytes or {}
         stats = []

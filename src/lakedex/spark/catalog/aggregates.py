@@ -24,7 +24,7 @@ from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.builder import column_of
 from lakedex.index.bitmap.definitions import read_bitmap_definitions
 from lakedex.scan.aggregate_pushdown import answer_aggregates
-from lakedex.scan.plan import read_columns
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.catalog.java_bridge import JavaBridge
 from lakedex.spark.catalog.scan import ScanTarget

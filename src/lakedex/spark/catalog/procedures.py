@@ -131,6 +131,44 @@ def _run_clean(table: Any, given: Mapping[str, Any]) -> pa.Table:
     )
 
 
+_COMPACTIONS = pa.schema([("timestamp", pa.string()), ("operation_size", pa.int32()), ("state", pa.string())])
+
+
+def _run_compaction(table: Any, given: Mapping[str, Any]) -> pa.Table:
+    services, op = table.maintenance, str(given["op"]).lower()
+    if op not in ("schedule", "run", "execute", "scheduleandexecute"):
+        raise InvalidInputError(
+            f"run_compaction: op is schedule, run, execute or scheduleandexecute, not {given['op']!r}"
+        )
+    if op in ("schedule", "scheduleandexecute"):
+        runs = [services.compact(plan_only=op == "schedule")]
+    elif "timestamp" in given:
+        runs = [services.compact(instant=given["timestamp"])]
+    else:
+        runs = [services.compact(instant=instant) for instant in _pending_compactions(table)]
+    state = "REQUESTED" if op == "schedule" else "COMPLETED"
+    done = [(", ".join(run.instants), run.file_groups, state) for run in runs if run.instants]
+    return pa.Table.from_pylist([dict(zip(_COMPACTIONS.names, row, strict=True)) for row in done], _COMPACTIONS)
+
+
+def _pending_compactions(table: Any) -> dict[str, str]:
+    """Instants and their states, oldest first."""
+    found = table.inspect.timeline().to_pylist()
+    return {i["requested"]: i["state"] for i in found if i["action"] == "compaction" and i["state"] != "COMPLETED"}
+
+
+def _show_compaction(table: Any, given: Mapping[str, Any]) -> pa.Table:
+    rows = [
+        {
+            "timestamp": instant,
+            "operation_size": table.maintenance.compact(instant=instant, dry_run=True).file_groups,
+            "state": state,
+        }
+        for instant, state in _pending_compactions(table).items()
+    ]
+    return pa.Table.from_pylist(rows[::-1][: given["limit"]], _COMPACTIONS)
+
+
 def _refuse(name: str, instead: str) -> Callable[[Any, Mapping[str, Any]], pa.Table]:
     def run(table: Any, given: Mapping[str, Any]) -> pa.Table:
         raise UnsupportedFeatureError(f"table {table.path}: {name} is not supported yet; {instead}", feature=name)
@@ -231,9 +269,11 @@ _PROCEDURES: Mapping[str, _Procedure] = {
         ),
     ),
     "run_compaction": _Procedure(
-        about="not supported yet",
-        run=_refuse("run_compaction", "lakedex writes copy-on-write tables, which have no log files to compact"),
+        about="merge log files; op is schedule, run (pending plans, or that of timestamp) or scheduleandexecute",
+        run=_run_compaction,
+        more=(_Argument(name="op", default=None), _Argument(name="timestamp")),
     ),
+    "show_compaction": _Procedure(about="pending compactions, newest first", run=_show_compaction, more=(_LIMIT,)),
     "run_clustering": _Procedure(
         about="not supported yet",
         run=_refuse("run_clustering", "inserts fill small files, and insert_overwrite sorts a partition again"),

@@ -22,8 +22,9 @@ from pyspark.sql.types import StructType
 
 from lakedex.expr.parser import parse_filter_or_unknown
 from lakedex.expr.terms import BoundPredicate
-from lakedex.scan.merge_on_read import require_mergeable
-from lakedex.scan.plan import ScanPlan, TopRows, indexes_for, keep_top_rows, plan_scan, read_columns
+from lakedex.scan.plan import ScanPlan, TopRows, indexes_for, keep_top_rows, plan_scan
+from lakedex.snapshot.merge_on_read import require_mergeable
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
 from lakedex.spark.catalog.scan_files import (

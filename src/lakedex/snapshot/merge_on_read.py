@@ -37,11 +37,23 @@ from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.log_reader import DataRows, DeletedKeys, read_log_files, require_complete_rows
 from lakedex.parquet.base_file_reader import iter_base_file
 from lakedex.parquet.conform import conform_stored
-from lakedex.scan.plan import read_columns
+from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY, BoolArray, IntArray
 
-__all__ = ["MergeSettings", "compare", "delete_values", "iter_merged_slice", "ranks", "require_mergeable", "sortable"]
+__all__ = [
+    "MergeCounts",
+    "MergeInPlace",
+    "MergeSettings",
+    "MergedLog",
+    "compare",
+    "delete_values",
+    "iter_merged_slice",
+    "load_log",
+    "ranks",
+    "require_mergeable",
+    "sortable",
+]
 
 
 _WRAPPER_SCALE = 15
@@ -347,7 +359,7 @@ def iter_merged_slice(
     """
     # A batch without any column forgets how many rows it has until it is made of one.
     read = needed if len(needed) else pa.schema([merge.schema.field(RECORD_KEY)])
-    log = _load_log(files, item, read, merge)
+    log = load_log(files, item, read, merge)
     if item.base_file is not None:
         extra = [merge.schema.field(name) for name in (RECORD_KEY, *merge.ordering_fields) if name not in read.names]
         stored_schema = pa.schema([*read, *extra])
@@ -359,6 +371,63 @@ def iter_merged_slice(
                 yield batch.select(needed.names)
     for batch in log.left():
         yield batch.select(needed.names)
+
+
+@dataclass(slots=True)
+class MergeCounts:
+    """Numbers of a merge so far.
+
+    Attributes:
+        blocks, records: of the log files.
+        bytes: content of their data blocks, as Hudi counts it.
+        keys: distinct ones among the records.
+        updated, deleted: rows of the base file that a record took the place of, or removed.
+        inserted: rows of the log files whose keys the base file does not have.
+    """
+
+    blocks: int = 0
+    bytes: int = 0
+    records: int = 0
+    keys: int = 0
+    updated: int = 0
+    deleted: int = 0
+    inserted: int = 0
+
+
+@dataclass(slots=True)
+class MergeInPlace:
+    """The rows of a file slice in the order that its next base file has, as Hudi's compaction writes them.
+
+    An updated row is where it was, rows after a deleted one close up, and rows that only log files have come last. The
+    log files are read when the object is made.
+
+    Attributes:
+        files: the table's files.
+        item: the slice.
+        merge: of the table.
+        counts: of the batches that were given out.
+    """
+
+    files: TableFiles
+    item: FileSlice
+    merge: MergeSettings
+    counts: MergeCounts = field(init=False, default_factory=MergeCounts)
+    _log: MergedLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._log = load_log(self.files, self.item, self.merge.schema, self.merge, self.counts)
+        self.counts.keys = self._log.keys_count
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Batches in the table's schema with meta columns."""
+        base, schema, log = self.item.base_file, self.merge.schema, self._log
+        if base is not None:
+            path = self.files.path(base.relative_path)
+            for stored in iter_base_file(self.files.storage, path, schema.names, batch_rows=BATCH_ROWS):
+                yield from log.merge_base(conform_stored(stored, schema), self.counts)
+        for batch in log.left():
+            self.counts.inserted += batch.num_rows
+            yield batch
 
 
 # --------------------------------------------------------------------------------------------------- log records
@@ -407,10 +476,10 @@ class _Collected:
         self.final.append(final)
         self.ordering.append(ordering)
 
-    def reduce(self) -> _MergedLog:
+    def reduce(self) -> MergedLog:
         """One record for each key."""
         if not self.keys:
-            return _MergedLog(self.needed, self.merge.ordering_fields)
+            return MergedLog(self.needed, self.merge.ordering_fields)
         encoded = pa.chunked_array(self.keys, pa.string()).combine_chunks().dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         ordering = [pa.concat_arrays(parts) for parts in zip(*self.ordering, strict=True)]
@@ -419,7 +488,7 @@ class _Collected:
             winner = _largest(codes, len(encoded.dictionary), row, final, ordering)
         else:
             winner = _last(codes, len(encoded.dictionary))
-        return _MergedLog(
+        return MergedLog(
             self.needed,
             self.merge.ordering_fields,
             keys=encoded.dictionary,
@@ -432,7 +501,10 @@ class _Collected:
         )
 
 
-def _load_log(files: TableFiles, item: FileSlice, needed: pa.Schema, merge: MergeSettings) -> _MergedLog:
+def load_log(
+    files: TableFiles, item: FileSlice, needed: pa.Schema, merge: MergeSettings, counts: MergeCounts | None = None
+) -> MergedLog:
+    """The log records of a slice, one for each key; ``needed`` columns of its rows, some of ``merge.schema``."""
     columns = {*needed.names, RECORD_KEY, *merge.ordering_fields, _IS_DELETED, _OPERATION}
     if merge.delete_marker is not None:
         columns.add(merge.delete_marker[0])
@@ -442,6 +514,13 @@ def _load_log(files: TableFiles, item: FileSlice, needed: pa.Schema, merge: Merg
             collected.add_rows(found)
         else:
             collected.add_deletes(found)
+        if counts is not None:
+            counts.blocks += 1
+            if isinstance(found, DataRows):
+                counts.bytes += found.size
+                counts.records += found.rows.num_rows
+            else:
+                counts.records += len(found.keys)
     return collected.reduce()
 
 
@@ -494,10 +573,18 @@ def _largest(codes: IntArray, keys: int, row: IntArray, final: BoolArray, orderi
 
 
 @dataclass(slots=True)
-class _MergedLog:
+class MergedLog:
     """One log record for each key, and which of them the base file has used up.
 
-    ``final`` records win over a base row whatever the ordering values are.
+    Attributes:
+        needed: columns of the rows.
+        ordering_fields: columns of the ordering values.
+        keys: the keys; None where there are no records.
+        rows: all rows of the logs.
+        row: for each key the place of its row among them, -1 for a record of a delete block.
+        deleted: whether the record is a delete.
+        final: whether it wins over a base row whatever the ordering values are.
+        ordering: the ordering values, as :func:`sortable` gives them.
     """
 
     needed: pa.Schema
@@ -510,19 +597,45 @@ class _MergedLog:
     ordering: list[pa.Array] = field(default_factory=list)
     _met: BoolArray = field(init=False)
     _beaten: BoolArray = field(init=False)
+    _placed: BoolArray = field(init=False)
 
     def __post_init__(self) -> None:
         self._met = np.zeros(len(self.row), bool)
         self._beaten = np.zeros(len(self.row), bool)
+        self._placed = np.zeros(len(self.row), bool)
 
     @property
     def keys_count(self) -> int:
+        """How many keys have a record."""
         return len(self.row)
 
     def mask_base(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a batch of the base file that no log record takes the place of."""
         if not self.keys_count:
             return batch
+        places, _ = self._beaten_by_log(batch)
+        keep = np.ones(batch.num_rows, bool)
+        keep[places] = False
+        return batch.filter(pa.array(keep))
+
+    def merge_base(self, batch: pa.RecordBatch, counts: MergeCounts) -> list[pa.RecordBatch]:
+        """The rows of a batch of the base file, those of the log in the places of the rows that they beat."""
+        places, codes = self._beaten_by_log(batch) if self.keys_count else (np.zeros(0, np.int64),) * 2
+        if self.rows is None or not len(places):
+            return [batch] if batch.num_rows else []
+        gone = self.deleted[codes]
+        counts.deleted += int(np.count_nonzero(gone))
+        counts.updated += int(np.count_nonzero(~gone))
+        self._placed[codes[~gone]] = True
+        order, keep = np.arange(batch.num_rows), np.ones(batch.num_rows, bool)
+        order[places[~gone]] = batch.num_rows + np.arange(np.count_nonzero(~gone))
+        keep[places[gone]] = False
+        both = pa.concat_tables([pa.Table.from_batches([batch]), self.rows.take(pa.array(self.row[codes[~gone]]))])
+        found: list[pa.RecordBatch] = both.take(pa.array(order[keep])).combine_chunks().to_batches()
+        return found
+
+    def _beaten_by_log(self, batch: pa.RecordBatch) -> tuple[IntArray, IntArray]:
+        """Places of the rows of a batch that a log record beats, and the numbers of those records."""
         keys = batch.column(batch.schema.get_field_index(RECORD_KEY))
         found = pc.index_in(keys, value_set=self.keys)
         places = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
@@ -539,15 +652,13 @@ class _MergedLog:
             log = [column.take(pa.array(codes)) for column in self.ordering]
             loses |= compare(base, log, len(codes)) <= 0
         self._beaten[codes[~loses]] = True
-        keep = np.ones(batch.num_rows, bool)
-        keep[places[loses]] = False
-        return batch.filter(pa.array(keep))
+        return places[loses], codes[loses]
 
     def left(self) -> Iterator[pa.RecordBatch]:
-        """The log's own rows: those that are no deletes and that no base row has beaten."""
+        """The log's own rows: those that are no deletes, that no base row has beaten, and that took no row's place."""
         if self.rows is None:
             return
-        rows = np.sort(self.row[~self.deleted & ~self._beaten])
+        rows = np.sort(self.row[~self.deleted & ~self._beaten & ~self._placed])
         for start in range(0, len(rows), BATCH_ROWS):
             chosen = self.rows.take(pa.array(rows[start : start + BATCH_ROWS]))
             yield from chosen.combine_chunks().to_batches()

@@ -14,8 +14,8 @@ from golden_tables import unpack_java_1_2
 from lakedex import Table
 from lakedex.codec.log_block import encode_log_block
 from lakedex.errors import CorruptFileError, SchemaMismatchError, UnsupportedFeatureError
-from lakedex.scan import merge_on_read as merge_read
-from lakedex.scan.merge_on_read import MergeSettings, require_mergeable
+from lakedex.snapshot import merge_on_read as merge_read
+from lakedex.snapshot.merge_on_read import MergeSettings, require_mergeable
 from lakedex.spark.data_source import LakedexDataSource
 from limits import Limits
 from mor_kit import (

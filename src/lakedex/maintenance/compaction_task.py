@@ -1,0 +1,133 @@
+"""The task of a compaction: write the merged rows of one file slice to the next base file of its group.
+
+Memory: the log records of the group, a batch of its base file, one row group of the new file and what indexes collect
+of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lakedex.engine import current_task
+from lakedex.errors import CommitError, LakedexError
+from lakedex.index.written_file import Collector, FinishedFile, WrittenFile
+from lakedex.io.storage import TableFiles
+from lakedex.layout.file_slice import FileSlice
+from lakedex.layout.names import BaseFileName, join_path, marker_name
+from lakedex.parquet.base_file_reader import read_footer
+from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
+from lakedex.snapshot.merge_on_read import MergeCounts, MergeInPlace, MergeSettings
+from lakedex.timeline.active import is_under_way
+from lakedex.types import FILE_NAME, RECORD_KEY
+
+__all__ = ["CompactFileGroup", "CompactedGroup"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedGroup:
+    """A new base file, and what was merged into it."""
+
+    file: WrittenFile
+    counts: MergeCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactFileGroup:
+    """Task: write the merged rows of a file slice to the next base file of its group.
+
+    Attributes:
+        files: the table's files.
+        timeline_path: the folder of its instants.
+        instant: the compaction's.
+        run: a number of this run. Files of a run that was undone may stay marked as deleted in the metadata table, so
+            that a later run must not give its files the same names.
+        merge: how the table's log records are merged.
+        settings: of the new file.
+        collectors: what is collected of the file, by index.
+    """
+
+    files: TableFiles
+    timeline_path: str
+    instant: str
+    run: int
+    merge: MergeSettings
+    settings: BaseFileSettings
+    collectors: Mapping[str, Collector]
+
+    def __call__(self, item: FileSlice) -> CompactedGroup:
+        """Write one file, after its marker. An attempt that comes after the end of the compaction leaves nothing."""
+        storage, temp = self.files.storage.batched(self.files.base_path), self.files.temp(self.instant)
+        token = str(replace(current_task(), stage=self.run))
+        name = str(BaseFileName(item.file_id, token, self.instant))
+        path = self.files.path(item.partition, name)
+        marker = f"{temp}/{join_path(item.partition, marker_name(name, 'CREATE'))}"
+        made = [marker, path]
+        try:
+            storage.write(marker, b"")
+            done = self._write(replace(self.files, storage=storage), item, name, made)
+            storage.sync()
+        except BaseException:
+            with suppress(LakedexError, OSError):
+                self._require_under_way(made)
+            raise
+        self._require_under_way(made)
+        return done
+
+    def _write(self, files: TableFiles, item: FileSlice, name: str, made: list[str]) -> CompactedGroup:
+        started = time.perf_counter()
+        path = files.path(item.partition, name)
+        merged = MergeInPlace(files, item, self.merge)
+        base, schema = item.base_file, self.merge.schema
+        before = 0 if base is None else read_footer(files.storage, files.path(base.relative_path)).rows
+        writer = BaseFileWriter(
+            files.storage, path, schema, self.settings, expected_rows=max(before + merged.counts.keys, 1)
+        )
+        collecting = {index: collector.begin(schema) for index, collector in self.collectors.items()}
+        try:
+            place = schema.get_field_index(FILE_NAME)
+            for batch in merged:
+                rows = batch.set_column(place, schema.field(place), pa.repeat(name, batch.num_rows))
+                keys = writer.write(rows)
+                for collector in collecting.values():
+                    collector.add(rows, {} if keys is None else {RECORD_KEY: keys})
+            summary = writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+        file = FinishedFile(
+            storage=files.storage,
+            temp=files.temp(self.instant),
+            partition=item.partition,
+            file_id=item.file_id,
+            name=name,
+            summary=summary,
+            made=made,
+        )
+        counts = merged.counts
+        written = WrittenFile(
+            partition=item.partition,
+            file_id=item.file_id,
+            file_name=name,
+            size=summary.size,
+            rows=summary.rows,
+            inserted=counts.inserted,
+            updated=counts.updated,
+            deleted=counts.deleted,
+            previous=None if base is None else base.name,
+            previous_instant=item.base_instant,
+            parts={index: collector.finish(file) for index, collector in collecting.items()},
+            seconds=time.perf_counter() - started,
+        )
+        return CompactedGroup(file=written, counts=counts)
+
+    def _require_under_way(self, made: Sequence[str]) -> None:
+        if not is_under_way(self.files.storage, self.timeline_path, self.instant):
+            for late in reversed(made):  # A marker after its file.
+                self.files.storage.delete(late)
+            what = f"{self.files}: the compaction {self.instant} is no longer in flight; the task's files were removed"
+            raise CommitError(what, instant=self.instant)

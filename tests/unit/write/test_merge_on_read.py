@@ -1,0 +1,301 @@
+"""Writing merge-on-read tables, each operation against a plain model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lakedex import Table
+from lakedex.codec.avro_vectorized import decode_datums, split_avro_block
+from lakedex.codec.log_block import LogBlock, decode_delete_block, decode_log_blocks
+from lakedex.codec.log_records import encode_positions
+from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from seams import ANNOUNCED, meanwhile
+from table_kit import OWN_FILE, ROWS, make, own, properties, rows
+
+VERSIONS = (6, 8, 9)
+MODES = ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING")
+SMALL_FILES = {"hoodie.parquet.small.file.limit": 1 << 20}
+NO_COMPACTION = {"hoodie.compact.inline": False}
+ALLOW = {"hoodie.datasource.insert.dup.policy": "none", "hoodie.combine.before.insert": False}
+
+Row = tuple[str, str, int, int]
+
+
+def mor(path: Path, version: int = 8, mode: str = MODES[0], **arguments: Any) -> Table:
+    """An empty table whose inserts open new groups."""
+    options = {"hoodie.write.table.version": version, "hoodie.record.merge.mode": mode, **OWN_FILE, **NO_COMPACTION}
+    given: dict[str, Any] = {"schema": ROWS, "partition_by": "city", "ordering_by": "ts", **arguments}
+    return make(path, table_type="mor", options=options, **given)
+
+
+def log_blocks(path: Path) -> Iterator[tuple[str, LogBlock]]:
+    """Names of a table's log files and their blocks, oldest first."""
+    for file in sorted(path.rglob(".*.log.*"), key=lambda file: file.stat().st_mtime_ns):
+        if ".hoodie" not in file.parts and file.suffix != ".crc":
+            for block in decode_log_blocks(file.read_bytes()):
+                yield file.name, block
+
+
+def kinds(path: Path) -> list[str]:
+    return [block.block_type for _, block in log_blocks(path)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_new_table_is_one_of_hudis(tmp_path: Path, version: int) -> None:
+    table = mor(tmp_path, version)
+    table.insert(rows(("1", "a", 1, 1), ("2", "b", 1, 1)))
+    assert properties(tmp_path)["hoodie.table.type"] == "MERGE_ON_READ"
+    assert [instant.action for instant in table.snapshot().timeline.completed()] == ["deltacommit"]
+    assert own(Table.open(tmp_path)) == [("1", "a", 1, 1), ("2", "b", 1, 1)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_life_of_a_table(tmp_path: Path, version: int, mode: str) -> None:
+    table, late_counts = mor(tmp_path, version, mode), mode == MODES[1]
+    table.insert(rows(*((str(n), "ab"[n % 2], 10, n) for n in range(6))))
+    table.indexes.create("bitmap", columns=["n"])
+    model: dict[str, Row] = {str(n): (str(n), "ab"[n % 2], 10, n) for n in range(6)}
+
+    def step(result: Any, counts: tuple[int, int, int]) -> None:
+        assert (result.inserted, result.updated, result.deleted) == counts
+        for opened in (table, Table.open(tmp_path)):
+            assert own(opened) == sorted(model.values())
+            for number in (0, 1, 7, 8, 9):
+                wanted = sum(row[3] == number for row in model.values())
+                assert opened.scan(where=f"n = {number}").count() == wanted, number
+            assert opened.scan().count() == len(model)
+
+    def put(*given: Row) -> None:
+        model.update({row[0]: row for row in given})
+
+    # newer, equal and late rows, and a new one
+    result = table.upsert(rows(("0", "a", 11, 7), ("1", "b", 10, 7), ("2", "a", 9, 8), ("7", "a", 1, 7)))
+    put(("0", "a", 11, 7), ("1", "b", 10, 7), ("7", "a", 1, 7))
+    if late_counts:
+        put(("2", "a", 9, 8))
+    step(result, (1, 2 + late_counts, 0))
+    assert kinds(tmp_path) == ["AVRO_DATA"] * 2
+    # deletes by key, of keys that are not there too, and by a condition over merged rows
+    result = table.delete(rows(("0", "a", 0, 0), ("9", "a", 0, 0)).select(["id", "city"]))
+    del model["0"]
+    step(result, (0, 0, 1))
+    result = table.delete(where="n = 7 AND city = 'b'")
+    del model["1"]
+    step(result, (0, 0, 1))
+    step(table.delete(rows(("0", "a", 0, 0)).select(["id", "city"])), (0, 0, 0))
+    # deleted keys come back in their own groups, late ones do not
+    files = {path.name for path in tmp_path.rglob("*.parquet")}
+    result = table.upsert(rows(("0", "a", 12, 8), ("1", "b", 5, 9)))
+    put(("0", "a", 12, 8), *([("1", "b", 5, 9)] if late_counts else []))
+    step(result, (1 + late_counts, 0, 0))
+    assert {path.name for path in tmp_path.rglob("*.parquet")} == files
+    # an insert that looks keys up
+    table.delete(rows(("3", "b", 0, 0)).select(["id", "city"]))
+    drop = {"hoodie.datasource.insert.dup.policy": "drop"}
+    result = table.insert(rows(("2", "a", 99, 9), ("3", "b", 20, 9), ("8", "b", 1, 1)), options=drop)
+    put(("3", "b", 20, 9), ("8", "b", 1, 1))
+    step(result, (2, 0, 0))
+    fail = {"hoodie.datasource.insert.dup.policy": "fail"}
+    with pytest.raises(InvalidInputError, match="1 keys are in the table already, for example '3'"):
+        table.insert(rows(("3", "b", 20, 9)), options=fail)
+    # updates see merged rows; a smaller ordering value needs a base file
+    result = table.update({"n": "n + 1"}, where="n = 8")
+    for key in [key for key, row in model.items() if row[3] == 8]:
+        put((*model[key][:3], 9))
+    step(result, (0, 1 + late_counts, 0))
+    result = table.update({"ts": 1}, where="id = '0'")
+    put(("0", "a", 1, 9))
+    step(result, (0, 1, 0))
+    # a merge that updates, deletes and inserts
+    source = rows(("0", "a", 30, 1), ("2", "a", 30, 2), ("4", "a", 30, 3), ("10", "b", 30, 4))
+    clauses = table.merge(source, "t.id = s.id").when_matched_delete("s.n = 3").when_matched_update_all()
+    result = clauses.when_not_matched_insert_all().execute()
+    put(("0", "a", 30, 1), ("2", "a", 30, 2), ("10", "b", 30, 4))
+    del model["4"]
+    step(result, (1, 2, 1))
+    result = table.merge(rows(("4", "a", 40, 4)), "t.id = s.id").when_not_matched_insert_all().execute()
+    put(("4", "a", 40, 4))
+    step(result, (1, 0, 0))
+    # replacements
+    step_of = [row for row in model.values() if row[1] == "b"]
+    result = table.insert_overwrite(rows(("20", "a", 1, 1)))
+    model.clear()
+    put(*step_of, ("20", "a", 1, 1))
+    step(result, (1, 0, 0))
+    table.delete_partition({"city": "b"})
+    result = table.bulk_insert(rows(("30", "c", 1, 1), ("31", "c", 1, 7)))
+    model.clear()
+    put(("20", "a", 1, 1), ("30", "c", 1, 1), ("31", "c", 1, 7))
+    step(result, (2, 0, 0))
+    # a new column
+    table.add_columns(pa.schema([("extra", pa.string())]))
+    table.upsert(pa.table({"id": ["30"], "city": ["c"], "ts": [2], "n": pa.array([5], pa.int32()), "extra": ["x"]}))
+    assert own(table) == [("20", "a", 1, 1, None), ("30", "c", 2, 5, "x"), ("31", "c", 1, 7, None)]
+    actions = {instant.action for instant in table.snapshot().timeline.completed()}
+    assert actions == {"deltacommit", "replacecommit"}
+    assert not list((tmp_path / ".hoodie" / ".temp").iterdir())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_positions_are_those_of_the_base_file(tmp_path: Path, seed: int) -> None:
+    source = random.Random(seed)
+    table = mor(tmp_path, source.choice((8, 9)), MODES[1], ordering_by=())
+    keys = [str(n) for n in source.sample(range(2000), 1500)]
+    table.insert(rows(*((key, "a", 1, 1) for key in keys)))
+    (base,) = table.snapshot().base_files()
+    place = {key: n for n, key in enumerate(table.scan(columns=["id"]).to_arrow().column(0).to_pylist())}
+    for _ in range(3):
+        chosen = source.sample(keys, 200)
+        table.upsert(rows(*((key, "a", 2, 2) for key in chosen)))
+        table.delete(rows(*((key, "a", 2, 2) for key in chosen[150:])).select(["id", "city"]))
+    blocks = [block for _, block in log_blocks(tmp_path)]
+    assert [block.block_type for block in blocks] == ["AVRO_DATA", "DELETE"] * 3
+    for block in blocks:
+        if block.block_type == "DELETE":
+            found = [record["recordKey"] for record in decode_delete_block(block.content)]
+        else:
+            found = decode_datums(split_avro_block(block.content), block.header["SCHEMA"], ["id"]).column(0).to_pylist()
+        assert block.header["BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS"] == base.instant
+        assert block.header["RECORD_POSITIONS"] == encode_positions(np.array([place[key] for key in found]))
+        assert sorted(found, key=place.__getitem__) == found
+
+
+@pytest.mark.parametrize(
+    "given, names",
+    [
+        (rows(("0", "a", None, 1)), "column 'ts' is null in 1 rows.*'0'"),
+        (rows(("9", "a", None, 1)), "'9'"),
+    ],
+    ids=["stored", "new"],
+)
+def test_rows_that_java_could_not_compare(tmp_path: Path, given: pa.Table, names: str) -> None:
+    table = mor(tmp_path)
+    table.insert(rows(("0", "a", 1, 1)))
+    with pytest.raises(InvalidInputError, match=names):
+        table.upsert(given)
+    assert own(table) == [("0", "a", 1, 1)]
+
+
+def test_a_null_int_orders_as_zero(tmp_path: Path) -> None:
+    schema = ROWS.set(2, pa.field("ts", pa.int32()))
+    table = mor(tmp_path, schema=schema)
+    table.insert(rows(("0", "a", 0, 1), ("1", "a", 1, 1), schema=schema))
+    table.upsert(rows(("0", "a", None, 2), ("1", "a", None, 2), schema=schema))
+    assert own(table) == [("0", "a", None, 2), ("1", "a", 1, 1)]
+    table.delete(rows(("0", "a", 0, 0), ("1", "a", 0, 0), schema=schema).select(["id", "city"]))
+    assert own(table) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rows_that_delete_themselves(tmp_path: Path, version: int) -> None:
+    schema = ROWS.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+    table = mor(tmp_path, version, schema=schema)
+    table.insert(rows(*((str(n), "a", 10, n, False) for n in range(4)), schema=schema))
+    result = table.upsert(rows(("0", "a", 11, 0, True), ("1", "a", 9, 0, True), ("2", "a", 11, 5, None), schema=schema))
+    assert (result.inserted, result.updated, result.deleted) == (0, 1, 1)
+    assert own(table, "id", "ts", "n") == [("1", 10, 1), ("2", 11, 5), ("3", 10, 3)]
+    assert kinds(tmp_path) == ["AVRO_DATA", "DELETE"]
+    (delete,) = [block for _, block in log_blocks(tmp_path) if block.block_type == "DELETE"]
+    assert [record["orderingVal"][1]["value"] for record in decode_delete_block(delete.content)] == [11]
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_global_index_knows_deleted_keys(tmp_path: Path, moves: bool) -> None:
+    options = {"hoodie.index.type": "GLOBAL_BLOOM", **OWN_FILE}
+    table = make(tmp_path, schema=ROWS, table_type="mor", partition_by="city", ordering_by="ts", options=options)
+    table.insert(rows(*((str(n), "a", 10, n) for n in range(4))))
+    table.delete(rows(("0", "", 0, 0), ("1", "", 0, 0)).select(["id"]))
+    given = rows(("0", "b", 11, 7), ("1", "a", 11, 7), ("2", "b", 11, 7))
+    result = table.upsert(given, options={"hoodie.bloom.index.update.partition.path": moves})
+    assert (result.inserted, result.updated, result.deleted) == ((3, 0, 1) if moves else (2, 1, 0))
+    place = "b" if moves else "a"
+    assert own(table) == [("0", "b", 11, 7), ("1", "a", 11, 7), ("2", place, 11, 7), ("3", "a", 10, 3)]
+    # The key that moved away comes back to the group that has it.
+    table.upsert(rows(("2", "a", 12, 8)))
+    assert own(table)[2] == ("2", "a", 12, 8)
+    assert [item.partition for item in table.snapshot().slices()] == ["city=a", "city=b"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_log_files_cannot_say_is_a_base_file(tmp_path: Path, version: int) -> None:
+    table = mor(tmp_path, version)
+    table.insert(rows(("0", "a", 10, 0), ("0", "a", 11, 1), ("1", "a", 10, 2)), options=ALLOW)
+    table.upsert(rows(("1", "a", 11, 3)))
+    table.delete(rows(("0", "a", 0, 0)).select(["id", "city"]))
+    assert own(table) == [("1", "a", 11, 3)]
+    (item,) = table.snapshot().slices()
+    assert item.log_files == ()
+    assert len(table.inspect.history()) == 3
+
+
+def test_an_erasure_and_a_rename_of_rows_in_log_files(tmp_path: Path) -> None:
+    table = mor(tmp_path)
+    table.insert(rows(("0", "a", 1, 1), ("1", "a", 1, 1)))
+    table.upsert(rows(("0", "a", 2, 2)))
+    with pytest.raises(UnsupportedFeatureError, match="compacted and cleaned"):
+        table.erase(where="id = '0'")
+    with pytest.raises(UnsupportedFeatureError, match="has log files; compact the table first"):
+        table.rename_column("n", "m")
+    assert own(table) == [("0", "a", 2, 2), ("1", "a", 1, 1)]
+
+
+def test_a_write_that_fails_leaves_no_log_file(tmp_path: Path) -> None:
+    table = mor(tmp_path)
+    table.insert(rows(("0", "a", 1, 1), ("1", "b", 1, 1)))
+    with pytest.raises(InvalidInputError):
+        table.upsert(rows(("0", "a", 2, 2), ("1", "b", None, 2)))
+    assert list(log_blocks(tmp_path)) == []
+    assert own(table) == [("0", "a", 1, 1), ("1", "b", 1, 1)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_writes_beside_a_pending_compaction(tmp_path: Path, version: int) -> None:
+    table = mor(tmp_path, version)
+    table.insert(rows(*((str(n), "a", 10, n) for n in range(5))))
+    table.upsert(rows(("0", "a", 11, 7)))
+    plan = table.maintenance.compact(plan_only=True)
+    table.upsert(rows(("0", "a", 12, 8), ("1", "a", 12, 8), ("9", "a", 1, 9)), options=SMALL_FILES)
+    table.delete(where="id = '2'")
+    left = [("0", "a", 12, 8), ("1", "a", 12, 8), ("3", "a", 10, 3), ("4", "a", 10, 4), ("9", "a", 1, 9)]
+    assert own(table) == own(Table.open(tmp_path)) == left
+    with pytest.raises(UnsupportedFeatureError, match=rf"compaction {plan.instants[0]} of it is pending"):
+        table.update({"ts": 1}, where="id = '3'")
+    table.maintenance.compact(instant=plan.instants[0])
+    assert own(table) == own(Table.open(tmp_path)) == left
+    assert sorted(len(item.log_files) for item in table.snapshot().slices()) == [0, 2]
+    table.update({"ts": 1}, where="id = '3'")
+    table.upsert(rows(("2", "a", 12, 2)))
+    assert own(table) == [*left[:2], ("2", "a", 12, 2), ("3", "a", 1, 3), *left[3:]]
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["planned", "run"])
+@pytest.mark.parametrize("rewrites", [False, True], ids=["log", "base"])
+def test_a_compaction_that_comes_in_between(tmp_path: Path, ends: bool, rewrites: bool) -> None:
+    """In version 6 a compaction waits for writers that have begun: they have chosen the names of their files."""
+    table = mor(tmp_path)
+    table.insert(rows(("0", "a", 10, 0), *([("0", "a", 10, 1)] * rewrites), ("1", "a", 10, 1)), options=ALLOW)
+    table.upsert(rows(("1", "a", 11, 7)))
+    opened = Table.open(tmp_path, options=NO_COMPACTION)
+    other = meanwhile(opened, lambda other: other.maintenance.compact(plan_only=not ends), ANNOUNCED)
+    given = rows(("0", "a", 12, 8), ("1", "a", 12, 8))
+    if rewrites and not ends:
+        with pytest.raises(UnsupportedFeatureError, match="of it is pending"):
+            other.upsert(given)
+        assert own(Table.open(tmp_path))[2] == ("1", "a", 11, 7)
+        return
+    result = other.upsert(given)
+    assert result.updated == 2 + rewrites
+    left = [("0", "a", 12, 8)] * (1 + rewrites) + [("1", "a", 12, 8)]
+    assert own(Table.open(tmp_path)) == left
+    for pending in Table.open(tmp_path).snapshot().timeline.pending({"compaction"}):
+        table.maintenance.compact(instant=pending.requested)
+        assert own(Table.open(tmp_path)) == left
+    assert [len(item.log_files) for item in Table.open(tmp_path).snapshot().slices()] == [0 if rewrites else 1]
