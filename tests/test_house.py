@@ -9,7 +9,7 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 282,
     "modules without __init__": 256,
-    "code lines": 49731,
+    "code lines": 49734,
     "longest module": 633,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 562,
