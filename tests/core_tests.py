@@ -71,6 +71,7 @@ SPARK = (
     "test_sql.py::test_every_kind_of_query_gives_sparks_rows[True]",
     "test_streams.py::test_sql_in_the_session_of_a_batch",
     "test_streams.py::test_a_table_into_a_table_over_restarts[name]",
+    "test_twelve_jobs.py",
     "test_table.py::test_a_column_that_does_not_fit_is_refused",
     "test_table.py::test_a_table_takes_its_own_changed_rows",
     "test_table.py::test_a_table_without_rows",

@@ -83,6 +83,16 @@ def test_all_tests_are_in_a_leg() -> None:
     assert not lost
 
 
+def test_the_matrices_are_those_of_the_tests() -> None:
+    """Each mark names a cell, each row has a proof, and the page was written since."""
+    page = loaded("compatibility_page")
+    every = page.proofs()
+    assert {proof.row for proof in every} == {*page.OPERATIONS, *page.TABLES}
+    assert {engine for proof in every for engine, verb in proof.columns if verb} <= set(page.ENGINES)
+    text = page.PAGE.read_text("utf-8")
+    assert text == page.page_with_matrices(text), "run tools/compatibility_page.py"
+
+
 def test_the_core_names_tests_that_are_there() -> None:
     """A test that is renamed would leave the core unseen."""
     for folder, names in FOLDERS.items():

@@ -67,6 +67,8 @@ def test_the_session_is_what_these_tests_are_about(spark: SparkSession) -> None:
     assert is_connect(spark)
 
 
+@pytest.mark.proves('`format("lakedex")`: read')
+@pytest.mark.proves("all types")
 def test_all_types_come_back_by_every_way(spark: SparkSession, only_read: Table) -> None:
     wanted = rows(frame(spark))
     for df in (only_read.to_df(), only_read.scan().to_spark(), load(spark, only_read)):
@@ -74,6 +76,7 @@ def test_all_types_come_back_by_every_way(spark: SparkSession, only_read: Table)
         assert own(df).dtypes == frame(spark).dtypes
 
 
+@pytest.mark.proves('`format("lakedex")`: write')
 def test_frames_are_written_by_format(spark: SparkSession, tmp_path: Path) -> None:
     source, path = frame(spark, 20), str(tmp_path / "t")
     key = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.partitionpath.field": "city"}
@@ -108,6 +111,7 @@ def test_scans_give_sparks_rows(spark: SparkSession, only_read: Table) -> None:
     assert answers([load(spark, only_read, where=where) for where in conditions]) == wanted
 
 
+@pytest.mark.proves("filters of DataFrames skip files")
 def test_scans_read_kept_files_only(spark: SparkSession, only_read: Table) -> None:
     scan = only_read.scan("city = 'c1' and id = '19'", columns=["ID", "n"])
     assert len(scan.plan().files) == 1
@@ -117,6 +121,7 @@ def test_scans_read_kept_files_only(spark: SparkSession, only_read: Table) -> No
     assert len(only_read.to_df().inputFiles()) == 3
 
 
+@pytest.mark.proves("create, write and read by `Table`")
 def test_every_action(spark: SparkSession, table: Table) -> None:
     change = frame(spark, 70).where("id >= 50").withColumn("n", F.col("n") + 1000).withColumn("ts", F.col("ts") + 1)
     result = table.upsert(change)
@@ -166,6 +171,7 @@ def test_a_frame_of_an_earlier_commit_keeps_its_rows(spark: SparkSession, table:
     assert load(spark, table).count() == 61
 
 
+@pytest.mark.proves("columns that come later")
 def test_the_schema_grows(spark: SparkSession, table: Table) -> None:
     grown = frame(spark).where("id = 5").withColumn("n", F.expr("5000000000L")).withColumn("extra", F.lit("e"))
     table.upsert(grown.withColumn("ts", F.col("ts") + 1))
@@ -194,6 +200,7 @@ def test_bad_options_fail_at_load(spark: SparkSession, only_read: Table, options
         load(spark, only_read, **options).schema  # noqa: B018
 
 
+@pytest.mark.proves("`Table.merge`")
 def test_merges(spark: SparkSession, table: Table) -> None:
     source = frame(spark, 62).where("id >= 58").withColumn("op", F.expr("if(id = 58, 'D', 'U')"))
     merge = table.merge(source, "t.id = s.id AND t.city = s.city").when_matched_delete("s.op = 'D'")

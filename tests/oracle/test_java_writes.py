@@ -78,6 +78,8 @@ def spread(keys: Iterable[str], ts: int, value: int) -> pa.Table:
     return pa.concat_tables([keyed([key], ts, value, PARTS[ord(key[-1]) % 3]) for key in keys])
 
 
+@pytest.mark.proves("version 8, copy-on-write", "Hudi 1.1.1", "reads", "writes")
+@pytest.mark.proves("version 8, copy-on-write", "hudi-rs", "reads")
 @pytest.mark.parametrize(
     "partition, tagging, count",
     [
@@ -206,6 +208,7 @@ MADE = {
 }
 
 
+@pytest.mark.proves("version 8, copy-on-write", "Hudi 1.1.1", "made")
 @pytest.mark.parametrize("name", MADE)
 def test_we_write_to_tables_that_java_made(java: JavaJudge, rust: RustJudge, tmp_path: Path, name: str) -> None:
     def java_writes(rows: pa.Table, operation: str = "upsert") -> None:

@@ -101,6 +101,9 @@ CASES = {
 }
 
 
+@pytest.mark.proves("version 6, merge-on-read", "Hudi 1.1.1", "made")
+@pytest.mark.proves("version 8, merge-on-read", "Hudi 1.1.1", "made")
+@pytest.mark.proves("version 9, merge-on-read", "Hudi 1.1.1", "made")
 @pytest.mark.parametrize("case", CASES)
 def test_rounds_of_a_java_writer(java: JavaJudge, rust: RustJudge, tmp_path: Path, case: str) -> None:
     version, options = CASES[case]

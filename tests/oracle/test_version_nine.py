@@ -110,6 +110,8 @@ def stats_of(path: Path) -> list[dict[str, Any]]:
     return [r["ColumnStatsMetadata"] for r in records if not r["ColumnStatsMetadata"]["isDeleted"]]
 
 
+@pytest.mark.proves("version 9, copy-on-write", "Hudi 1.1.1", "reads", "writes", "made")
+@pytest.mark.proves("version 9, copy-on-write", "hudi-rs", "reads")
 @pytest.mark.parametrize("maker", ["java", "lakedex"])
 def test_rounds_of_both(java: JavaJudge, rust: RustJudge, tmp_path: Path, maker: str) -> None:
     """A table of either side; the stats of both are V2 of every type, and each skips files by them (R71).

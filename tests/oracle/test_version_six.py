@@ -61,6 +61,9 @@ def look(path: Path, rust: RustJudge, expected: pa.Table) -> None:
         assert Table.open(path).indexes.validate(name).ok, name
 
 
+@pytest.mark.proves("version 6, copy-on-write", "Hudi 0.15.0", "reads", "writes", "made")
+@pytest.mark.proves("version 6, copy-on-write", "Hudi 1.1.1", "reads", "writes")
+@pytest.mark.proves("version 6, copy-on-write", "hudi-rs", "reads")
 @pytest.mark.parametrize(("release", "maker"), [("0.15.0", "java"), ("0.15.0", "lakedex"), ("1.1.1", "lakedex")])
 def test_in_turn(request: pytest.FixtureRequest, rust: RustJudge, tmp_path: Path, release: str, maker: str) -> None:
     java: JavaJudge = request.getfixturevalue("old_java" if release == "0.15.0" else "java")

@@ -126,6 +126,7 @@ ANSWERED = (
 )
 
 
+@pytest.mark.proves("bitmap index in SQL")
 @pytest.mark.smoke
 def test_aggregates_are_answered_without_a_job(spark: SparkSession, town: Path) -> None:
     tracker = spark.sparkContext.statusTracker()

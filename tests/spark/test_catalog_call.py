@@ -33,6 +33,7 @@ def called(spark: SparkSession, name: str, arguments: str = "") -> list[dict[str
     return [row.asDict() for row in spark.sql(f"call calls.system.{name}({given})").collect()]
 
 
+@pytest.mark.proves("procedures: `CALL`", since=4.0)
 @pytest.mark.smoke
 def test_procedures_answer_as_the_table_does(spark: SparkSession, trips: Path) -> None:
     if spark.version.startswith("3."):

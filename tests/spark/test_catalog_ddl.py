@@ -186,7 +186,7 @@ REFUSED = (
     ("create table ddl.no (id int) using hudi clustered by (id) into 4 buckets", r"bucket\(4, id\).*date_trunc"),
     ("create table ddl.no (id int, x int default 1 + 1) {key}", "DEFAULT 1 . 1 of column 'x'"),
     ("create table ddl.no (id int, c char(3)) {key}", r"char\(3\)"),
-    ("create table ddl.no (id int) using hudi", "primaryKey = '…'. is missing"),
+    ("create table ddl.no (id int, ts int) using hudi tblproperties (preCombineField = 'ts')", "ordering field ts"),
     ("create table ddl.no (id int) {key2}", "two properties name the record_key"),
     ("alter table ddl.t alter column n first", "FIRST and AFTER are not supported"),
     ("alter table ddl.t add column x int after id", "without FIRST, AFTER or DEFAULT"),

@@ -113,6 +113,7 @@ def test_partitions_of_every_type_and_style(
     assert shown(spark, f"show partitions parts.{name}") == []
 
 
+@pytest.mark.proves("partitions in SQL")
 @pytest.mark.smoke
 def test_partitions_of_two_columns(spark: SparkSession, warehouse: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = made(warehouse / "two", ["s", "d"])

@@ -96,7 +96,6 @@ def test_create_table_makes_a_hudi_table(spark: SparkSession, warehouse: Path) -
 
 REFUSED = (
     ("create table sea.no (id int) using parquet", "USING parquet"),
-    ("create table sea.no (id int) using hudi", "primaryKey"),
     ("create table sea.no (id int, c char(3)) tblproperties (primaryKey = 'id')", r"'c' is char\(3\)"),
     ("create table sea.no (id int, s array<varchar(3)>) tblproperties (primaryKey = 'id')", r"varchar\(3\)"),
     ("alter table sea.trips add columns (extra varchar(3))", r"'extra' is varchar\(3\)"),

@@ -84,6 +84,7 @@ def answers(frames: dict[str, DataFrame]) -> dict[str, str]:
     return {row["filter"]: " ".join(row["ids"]) for row in found.collect()}
 
 
+@pytest.mark.proves('`format("lakedex")`: read', since=4.0)
 @needs_spark_4
 @pytest.mark.smoke
 def test_all_types_come_back(spark: SparkSession, table: Table) -> None:

@@ -55,6 +55,7 @@ def trips(rows: DataFrame, tmp_path: Path) -> Path:
     return tmp_path / "trips"
 
 
+@pytest.mark.proves('`format("lakedex")`: write', since=4.0)
 @pytest.mark.smoke
 def test_append_makes_the_table_and_upserts(rows: DataFrame, trips: Path) -> None:
     table = Table.open(trips)
@@ -143,8 +144,8 @@ def test_a_write_that_fails_leaves_nothing(rows: DataFrame, tmp_path: Path) -> N
     nobody = rows.withColumn("id", F.expr("if(id = '3', null, id)"))
     # One task: another that Spark kills may still stage its file after the abort, until a later write removes it.
     broken = rows.coalesce(1).withColumn("fare", F.expr("if(id = '3', raise_error('no fare'), fare)"))
-    with pytest.raises(Exception, match=rf"{path} is no Hudi table; to make one give .option\('{KEY}'"):
-        write(rows, path)
+    with pytest.raises(Exception, match=rf"{path} is no Hudi table; to make one for upsert give .option\('{KEY}'"):
+        write(rows, path, **{OPERATION: "upsert"})
     for frame, options, message in (
         (rows, {KEY: "uid"}, r"record key column 'uid' is not in the schema; did you mean 'id'"),
         (broken, NEW, "no fare"),

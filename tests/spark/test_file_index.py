@@ -104,6 +104,7 @@ def frame_of(
     )  # fmt: skip
 
 
+@pytest.mark.proves("filters of DataFrames skip files")
 @pytest.mark.smoke
 def test_filters_prune_and_rows_are_exact(spark: SparkSession, tmp_path: Path) -> None:
     planner = Planner(trips(tmp_path))

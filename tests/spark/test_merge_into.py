@@ -36,6 +36,7 @@ def values(table: Table) -> dict[str, int]:
     return {row.id: row.n for row in table.to_df().select("id", "n").collect()}
 
 
+@pytest.mark.proves("`Table.merge`")
 @pytest.mark.smoke
 def test_a_merge_by_key(spark: SparkSession, table: Table) -> None:
     """A source that is read from the table, and expressions that only Spark evaluates."""

@@ -16,6 +16,8 @@ from lakedex import register_catalog
     [
         ("README.md", ("t2  oslo", "partition_stats", "|  sf|       2|", "metadata agrees with the files")),
         ("docs/start.md", ("| t5|21.0|", "|  sf|       3|")),
+        ("docs/tutorials/merge_pipeline.md", ("|  2|  paid|",)),
+        ("docs/tutorials/stream.md", ()),
     ],
 )
 def test_pages_run_as_they_stand(

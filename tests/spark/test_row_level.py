@@ -294,6 +294,7 @@ def test_merges_of_frames_and_of_new_columns(spark: SparkSession, trips: Path) -
     assert found == "k1:1:None k2:2:None k3:3:None k4:8:x k5:5:y"
 
 
+@pytest.mark.proves("`MERGE`, `UPDATE`, `DELETE` in SQL")
 @pytest.mark.smoke
 def test_all_statements_on_each_pyspark(spark: SparkSession, trips: Path) -> None:
     spark.sql(
@@ -311,6 +312,27 @@ def test_all_statements_on_each_pyspark(spark: SparkSession, trips: Path) -> Non
         spark.sql(
             f"{MERGE} (select * from src union all select * from src) s on t.id = s.id when matched then update set *"
         )
+
+
+def test_timestamp_keys_in_a_session_of_another_zone(spark: SparkSession, warehouse: Path) -> None:
+    """A key is a moment, whatever the session's clock says."""
+    spark.sql(
+        "create table rows.at (at timestamp, city string, n int) using lakedex partitioned by (city) "
+        "tblproperties (primaryKey = 'at')"
+    )
+    spark.sql(
+        "insert into rows.at select timestamp'2026-03-08 12:00:00Z', city, 0 from values ('oslo'), ('rome') v(city)"
+    )
+    other = spark.newSession()
+    other.conf.set("spark.sql.session.timeZone", "America/New_York")
+    other.sql(
+        "merge into rows.at t using (select timestamp'2026-03-08 08:00:00' at, 'oslo' city, 1 n "
+        "union all select timestamp'2026-03-08 12:00:00', 'rome', 2) s on t.at = s.at and t.city = s.city "
+        "when matched then update set * when not matched then insert *"
+    )
+    other.sql("update rows.at set n = n + 10 where at = timestamp'2026-03-08 12:00:00'")
+    found = "select cast(at as long) - 1772971200, city, n from rows.at order by 1, 2"
+    assert rows(spark, found) == rows(other, found) == "0:oslo:1 0:rome:0 14400:rome:12"
 
 
 def test_an_insert_that_reads_its_own_table_is_no_merge(spark: SparkSession, trips: Path) -> None:

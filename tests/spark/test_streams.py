@@ -126,6 +126,7 @@ def more(table: Table, *rows: tuple[str, str, int]) -> str:
     return str(found.instant)
 
 
+@pytest.mark.proves("streams")
 @pytest.mark.smoke
 @WAYS
 def test_a_table_into_a_table_over_restarts(spark: SparkSession, lake: Path, trips: Table, way: str) -> None:

@@ -56,6 +56,7 @@ def own(df: DataFrame) -> DataFrame:
     return df.drop(*[name for name in df.columns if name.startswith("_hoodie_")])
 
 
+@pytest.mark.proves("all types")
 @pytest.mark.smoke
 def test_all_types_come_back(spark: SparkSession, table: Table) -> None:
     assert rows(own(table.to_df())) == rows(frame(spark))
@@ -100,6 +101,7 @@ def test_filters_skip_files(spark: SparkSession, table: Table) -> None:
     assert table.scan("n > 1000").plan().files == ()
 
 
+@pytest.mark.proves("create, write and read by `Table`")
 @pytest.mark.smoke
 @pytest.mark.parametrize("merged_by", ["driver", "executors"])
 def test_every_action(spark: SparkSession, table: Table, merged_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +183,7 @@ def test_two_tables_of_one_schema_are_never_mixed_up(spark: SparkSession, tmp_pa
     assert sorted(row.n for row in both.collect()) == [0, 1]
 
 
+@pytest.mark.proves("columns that come later")
 @pytest.mark.smoke
 def test_the_schema_grows(spark: SparkSession, table: Table) -> None:
     grown = (

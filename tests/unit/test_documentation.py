@@ -16,6 +16,11 @@ def test_first_pages_without_spark(page: str, tmp_path: Path) -> None:
     run_blocks(page, tmp_path, until="\n## With Spark")
 
 
+@pytest.mark.parametrize("page", ["first_table", "csv_to_index", "find_rows"])
+def test_tutorials_without_spark(page: str, tmp_path: Path) -> None:
+    run_blocks(f"docs/tutorials/{page}.md", tmp_path)
+
+
 @pytest.mark.parametrize("page", ["docs/writing.md", "docs/queries.md", "docs/bitmap_index.md", "docs/results.md"])
 def test_examples_of_the_other_pages(page: str, tmp_path: Path) -> None:
     rows = pa.table(

@@ -26,6 +26,7 @@ def test_all_are_there() -> None:
     assert len(VERSION_9) == 3
 
 
+@pytest.mark.proves("version 8, copy-on-write", "Hudi 1.0", "made")
 @pytest.mark.parametrize("name", VERSION_8)
 def test_tables_of_version_8_are_read(tmp_path: Path, name: str) -> None:
     path = unpack(name, tmp_path)

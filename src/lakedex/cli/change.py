@@ -66,8 +66,10 @@ def load(
     ] = None,
 ) -> None:
     """Write the rows of files to a table, in one commit."""
-    if create and key is None:
-        raise InvalidInputError("--create needs --key: the columns that tell rows apart, as in --key id")
+    if create and key is None and mode is Mode.UPSERT:
+        raise InvalidInputError(
+            "--create needs --key: the columns that tell rows apart, as in --key id. --mode insert generates keys"
+        )
     if not create and (given := [n for n, v in (("--key", key), ("--partition-by", partition_by),
                                                 ("--ordering-by", ordering_by)) if v is not None]):  # fmt: skip
         raise InvalidInputError(f"{given[0]} describes a new table: give --create with it")
@@ -85,7 +87,7 @@ def load(
         table = lakedex.Table.create(
             call.path,
             source.schema,
-            record_key=names(key) or (),
+            record_key=names(key) or None,
             partition_by=names(partition_by) or (),
             ordering_by=names(ordering_by),
             options=call.options,

@@ -252,7 +252,7 @@ class KeyGenerator:
     """Builder of record keys and partition paths.
 
     Attributes:
-        record_key: Fields of the key.
+        record_key: Fields of the key; empty for a keyless table, whose writes generate keys once they have an instant.
         partition_by: Fields of the partition path; empty for a non-partitioned table.
         named_parts: Whether keys are ``field:value,…`` (COMPLEX) instead of the value (SIMPLE, NON_PARTITION).
         hive_style: Whether partition folders are ``field=value``.
@@ -266,7 +266,9 @@ class KeyGenerator:
     url_encode: bool = True
 
     def keys(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
-        """Key of each row as a string; null if a row's key is null or empty."""
+        """Key of each row as a string; null if a row's key is null or empty, or is yet to be generated."""
+        if not self.record_key:
+            return pa.nulls(batch.num_rows, pa.string())
         texts = [value_text(field_column(batch, field)) for field in self.record_key]
         if not self.named_parts:
             empty = pc.equal(texts[0], "")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.engine import Engine
-from lakedex.errors import MissingEngineError
+from lakedex.errors import InvalidInputError, MissingEngineError
 from lakedex.expr.conditions import as_sql
 from lakedex.expr.evaluator import evaluate_scalar
 from lakedex.expr.parser import parse_scalar
@@ -41,6 +41,11 @@ class LocalSession:
 
     def schema(self, declared: Any) -> pa.Schema | None:
         """See :class:`Session`."""
+        if isinstance(declared, str):
+            raise InvalidInputError(
+                f"schema={declared!r}: Spark reads DDL text; give a pyarrow.Schema or pass spark=, or leave it out to "
+                "take the columns of the first rows"
+            )
         return None if declared is None else self.engine.schema_of(_empty(declared))
 
     def require_same_reading(self, text: str) -> None:

@@ -65,6 +65,7 @@ def require_stored_text(snapshot: Snapshot, keys: KeyGenerator, *, with_keys: bo
     Raises:
         UnsupportedFeatureError: names the column, the file and both texts.
     """
+    with_keys = with_keys and bool(keys.record_key)
     fields = (*keys.record_key, *keys.partition_by) if with_keys else keys.partition_by
     if not any(_has_several_texts(snapshot, field) for field in fields):
         return
@@ -93,9 +94,11 @@ def require_key_ranges(
     Raises:
         UnsupportedFeatureError: names the column, the file and the stored text.
     """
+    if len(keys.record_key) != 1:
+        return
     field, kind = keys.record_key[0], _type_of(snapshot, keys.record_key[0])
     ours = next((pattern for is_kind, pattern in _OUR_TEXT if is_kind(kind)), None)
-    if ours is None or len(keys.record_key) > 1:
+    if ours is None:
         return
     for path, *bounds in ranges:
         for bound in bounds:

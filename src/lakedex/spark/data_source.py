@@ -13,6 +13,7 @@ Memory: a task holds one batch; planning holds the file list.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from lakedex.arrow_types import conform
 from lakedex.errors import InvalidInputError, LakedexError, OptionError, SchemaMismatchError, UnsupportedFeatureError
@@ -43,7 +44,7 @@ from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.data_source_filters import PushedFilter, column_at, pushed_predicate
 from lakedex.spark.data_source_writer import StagedWriter
-from lakedex.spark.option_names import matched, switch
+from lakedex.spark.option_names import is_sparks_own, matched, switch
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
 from lakedex.spark.session import short_errors
 from lakedex.spark.staged_write import SETTINGS, NewTable
@@ -268,12 +269,13 @@ class LakedexDataSource(DataSource):
             self.pinned = snapshot.instant
             snapshot, options = _changed(snapshot, options, None)
             options.condition(read_columns(snapshot.schema))
-            return cast("StructType", nullable(arrow_to_spark(_selected(snapshot, options))))
+            found = cast("StructType", nullable(arrow_to_spark(_selected(snapshot, options))))
+            return _remembering(found, self.options) if "location" in self.options else found
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a query."""
         with short_errors():
-            options = parse_read_options(self.options)
+            options = parse_read_options(remembered(self.options, schema))
             # A reader that takes filters fails where Spark does not hand any over: in every worker but this one.
             made = _PushingReader if options.single_query and _PUSHDOWN_WORKER in sys.modules else _Reader
             snapshot = _snapshot(options, None if options.since else self.pinned)
@@ -283,6 +285,23 @@ class LakedexDataSource(DataSource):
         """The writer of one job; see :mod:`lakedex.spark.data_source_writer`."""
         with short_errors():
             return StagedWriter(self.options, schema, overwrite=overwrite)
+
+
+_OPTIONS = "lakedex.options"
+
+
+def _remembering(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema, with a table's options in Spark's session catalog: Spark keeps these, and hands readers none."""
+    own = json.dumps({name: value for name, value in options.items() if not is_sparks_own(name)})
+    return StructType(
+        [StructField(f.name, f.dataType, f.nullable, {**(f.metadata or {}), _OPTIONS: own}) for f in schema.fields]
+    )
+
+
+def remembered(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """The options of a read, and those of the table of Spark's session catalog that it is of."""
+    own = next((f.metadata[_OPTIONS] for f in schema.fields if f.metadata and _OPTIONS in f.metadata), "{}")
+    return {**json.loads(own), **options}
 
 
 class _Reader(DataSourceReader):

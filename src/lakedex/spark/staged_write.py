@@ -49,6 +49,7 @@ SETTINGS = {
     "hoodie.table.precombine.field": "ordering_by",
     "hoodie.table.ordering.fields": "ordering_by",
     "preCombineField": "ordering_by",
+    "orderingFields": "ordering_by",
     "hoodie.datasource.write.table.type": "table_type",
     "hoodie.table.type": "table_type",
     "type": "table_type",
@@ -156,9 +157,9 @@ class TableWrite:
         handle, parsed = self._handle(), self._parsed()
         if not is_table(handle):
             new = self.new
-            key, kind = self._require_key(), new.table_type or "cow"
+            self._require_key()
             parts, order = new.partition_by or (), new.ordering_by or ()
-            check_new_table(self.files, new.name, schema, key, parts, order, kind, parsed)
+            check_new_table(self.files, new.name, schema, new.record_key, parts, order, new.table_type or "cow", parsed)
             return parsed.notes
         self._check(handle, schema, parsed)
         return parsed.notes
@@ -198,12 +199,13 @@ class TableWrite:
         method = "insert_overwrite" if self.operation == "insert_overwrite_table" else self.operation or "upsert"
         return parse_options(None, options, method)
 
-    def _require_key(self) -> tuple[str, ...]:
-        if not self.new.record_key:
+    def _require_key(self) -> None:
+        """A new table without a record key takes rows, but looks none up."""
+        if not self.new.record_key and self.operation in ("upsert", "delete"):
             raise InvalidInputError(
-                f"{self.files} is no Hudi table; to make one give .option({RECORD_KEY!r}, '<column>')"
+                f"{self.files} is no Hudi table; to make one for {self.operation} give .option({RECORD_KEY!r}, "
+                "'<column>')"
             )
-        return self.new.record_key
 
     def _create(self, handle: TableContext, schema: pa.Schema) -> Callable[[], object]:
         """Make the table; what comes back removes it again."""
@@ -213,7 +215,7 @@ class TableWrite:
                 name=self.new.name,
                 # As in other formats of Spark: that a frame has no nulls in a column does not bind later ones.
                 schema=pa.schema([f.with_nullable(True) for f in handle.engine.schema_of(schema.empty_table())]),
-                record_key=self._require_key(),
+                record_key=self.new.record_key,
                 partition_by=self.new.partition_by or (),
                 ordering_by=self.new.ordering_by or (),
                 table_type=self.new.table_type or "cow",

@@ -8,7 +8,15 @@ from lakedex.errors import OptionError
 from lakedex.scan.stream import LATEST, Limits, Start
 from lakedex.spark.option_names import matched
 
-__all__ = ["HUDI_BEGIN", "HUDI_OFFSET", "STARTING", "STREAM_OPTIONS", "application_of", "parse_stream_options"]
+__all__ = [
+    "HUDI_BEGIN",
+    "HUDI_OFFSET",
+    "STARTING",
+    "STREAM_OPTIONS",
+    "application_of",
+    "file_limit",
+    "parse_stream_options",
+]
 
 
 STARTING = "startingInstant"
@@ -48,6 +56,11 @@ def parse_stream_options(options: Mapping[str, str]) -> tuple[Start, Limits]:
         raise OptionError(f"{names}: give one start of the stream", option=found[starts[1]][0])
     limits = Limits(**{field: _count(*found[field]) for field in ("commits", "files") if field in found})
     return (_start(starts[0], found[starts[0]][1].strip()) if starts else Start()), limits
+
+
+def file_limit(limits: Limits) -> int | None:
+    """The most files of a batch, for Spark; None for all. For a limit of commits Spark has no class."""
+    return None if limits == Limits() else limits.files or 2**31 - 1
 
 
 def _start(field: str, text: str) -> Start:

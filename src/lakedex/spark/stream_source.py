@@ -21,10 +21,17 @@ from lakedex.io.fsspec import open_storage
 from lakedex.scan.stream import Limits, Position, StreamFiles, TableStream, iter_stream_rows
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.spark.data_source import QUERY_TYPE, LakedexDataSource, asked_columns, packed, parse_read_options
+from lakedex.spark.data_source import (
+    QUERY_TYPE,
+    LakedexDataSource,
+    asked_columns,
+    packed,
+    parse_read_options,
+    remembered,
+)
 from lakedex.spark.schema import spark_to_arrow
 from lakedex.spark.session import short_errors
-from lakedex.spark.stream_options import HUDI_BEGIN, STREAM_OPTIONS, parse_stream_options
+from lakedex.spark.stream_options import HUDI_BEGIN, STREAM_OPTIONS, file_limit, parse_stream_options
 from lakedex.spark.stream_sink import StreamWriter
 
 spark_limits: Any
@@ -53,7 +60,7 @@ class LakedexStreams(LakedexDataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a query."""
         with short_errors():
-            return (_StreamReader if spark_limits is None else _LimitedReader)(self.options, schema)
+            return (_StreamReader if spark_limits is None else _LimitedReader)(remembered(self.options, schema), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """The writer of a batch; see :mod:`lakedex.spark.stream_sink`."""
@@ -140,9 +147,6 @@ class _StreamReader(DataSourceStreamReader):
 _AvailableNow: Any = object if spark_limits is None else spark_limits.SupportsTriggerAvailableNow
 
 
-_MANY = 2**31 - 1
-
-
 class _LimitedReader(_StreamReader, _AvailableNow):  # type: ignore[misc]
     """Knows where a batch begins, and whether it is limited: PySpark 4.2 and later."""
 
@@ -150,11 +154,9 @@ class _LimitedReader(_StreamReader, _AvailableNow):  # type: ignore[misc]
         """Any will do."""
 
     def getDefaultReadLimit(self) -> Any:
-        """That there is a limit; Spark has no class for one of commits."""
-        limits = self._planning.limits
-        return (
-            spark_limits.ReadAllAvailable() if limits == Limits() else spark_limits.ReadMaxFiles(limits.files or _MANY)
-        )
+        """The limit of a batch."""
+        files = file_limit(self._planning.limits)
+        return spark_limits.ReadAllAvailable() if files is None else spark_limits.ReadMaxFiles(files)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Leave later commits to the next run."""

@@ -59,7 +59,7 @@ def table_card(snapshot: Snapshot, engine: str) -> Card:
     facts = [
         ("path", snapshot.files.base_path),
         ("type", f"{config.table_type}, version {config.version}"),
-        ("record key", ", ".join(config.record_key_fields) or "–"),
+        ("record key", ", ".join(config.record_key_fields) or "generated"),
         ("partition by", ", ".join(config.partition_fields) or "–"),
         ("ordering by", ", ".join(config.ordering_fields) or "–"),
         ("columns", f"{len(names)}: {', '.join(names[:8])}{' …' if len(names) > 8 else ''}"),

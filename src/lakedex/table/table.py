@@ -84,7 +84,7 @@ class Table:
         path: Path,
         schema: Any = None,
         *,
-        record_key: str | Sequence[str],
+        record_key: str | Sequence[str] | None,
         spark: Any = None,
         name: str | None = None,
         partition_by: str | Sequence[str] = (),
@@ -101,7 +101,8 @@ class Table:
             path: the table's folder.
             schema: ``pyarrow.Schema``, Spark ``StructType`` or DDL text; None takes that of the first frame written.
                 Comments of columns (``comment`` in a field's metadata) are kept.
-            record_key: column or columns of the key.
+            record_key: column or columns of the key; None makes a keyless table. Each row that is inserted gets a
+                generated key; update, delete and merge find rows by a condition, and upsert is refused.
             spark: a SparkSession; None works without Spark.
             name: the table's name; None takes the folder's name.
             partition_by: columns of the partition path; none for a non-partitioned table.
@@ -134,7 +135,7 @@ class Table:
             context,
             name=name,
             schema=session.schema(schema),
-            record_key=as_names(record_key),
+            record_key=None if record_key is None else as_names(record_key),
             partition_by=as_names(partition_by),
             ordering_by=as_names(ordering_by),
             table_type=table_type,

@@ -40,6 +40,7 @@ __all__ = [
     "STAYS_HERE",
     "Duplicates",
     "Effects",
+    "GenerateKeys",
     "MergePolicy",
     "PrepareKeys",
     "PrepareRows",
@@ -215,6 +216,27 @@ def _requires_values(kind: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerateKeys:
+    """Batch map: rows of a keyless table that have no key yet get ``<instant>_<task>_<row>`` from their position.
+
+    In Hudi: ``AutoRecordGenWrapperKeyGenerator``. Rows are numbered once, when they are staged, so that a task that
+    runs again gives the same keys; no two writes have one instant. Stored rows keep their keys.
+    """
+
+    instant: str
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One task's rows."""
+        key, number = self.schema.get_field_index(KEY), self.schema.get_field_index(POSITION)
+        for batch in batches:
+            position = batch.column(number).to_numpy()
+            task, row = (pa.array(part).cast(pa.string()) for part in divmod(position, 1 << _TASK_BITS))
+            made = pc.binary_join_element_wise(pa.scalar(self.instant), task, row, "_")
+            yield batch.set_column(key, self.schema.field(key), pc.coalesce(batch.column(key), made))
+
+
+@dataclass(frozen=True, slots=True)
 class SummarizeKeys:
     """Per task and partition path: rows, rows without a valid key, bytes, and some keys."""
 
@@ -286,13 +308,13 @@ def _by_path(paths: pa.Array) -> Iterator[tuple[str | None, npt.NDArray[np.int64
 
 
 def check_keys(table_name: str, keys: KeyGenerator | StoredKeys, summary: pa.Table) -> None:
-    """Refuse rows without a valid key.
+    """Refuse rows without a valid key, unless keys are generated.
 
     Raises:
         InvalidInputError: names the key column and the number of rows.
     """
     bad = pc.sum(summary.column("bad_keys")).as_py() or 0
-    if bad:
+    if bad and keys.record_key:
         fields = ", ".join(keys.record_key)
         raise InvalidInputError(
             f"table {table_name}: {bad} of {pc.sum(summary.column('rows')).as_py()} rows have a null or empty record "

@@ -171,12 +171,6 @@ def _check_keys(config: TableConfig) -> None:
             "and NON_PARTITION do; write it with Hudi",
             f"key generator {config.key_generator}",
         )
-    if not config.record_key_fields:
-        raise _refuse(
-            config,
-            "it has no record key fields: Hudi generates its keys; write it with Hudi",
-            "generated record keys",
-        )
 
 
 def _check_merging(config: TableConfig) -> None:

@@ -494,8 +494,6 @@ def _checked_mode(
     """Check the fields and derive the merge mode of a new table."""
     if not name.strip():
         raise InvalidInputError("a table needs a name")
-    if not record_key_fields:
-        raise InvalidInputError("a table needs at least one record key field")
     for kind, fields in (("record key", record_key_fields), ("partition", partition_fields)):
         _check_fields(kind, fields)
     _check_fields("ordering", ordering_fields)
@@ -527,7 +525,7 @@ def new_table_properties(
 
     Args:
         name: Name of the table.
-        record_key_fields: At least one column.
+        record_key_fields: Columns of the key; none for a keyless table, whose keys are generated.
         partition_fields: Columns of the partition path; none for a table without partitions.
         ordering_fields: Columns that decide which of two rows with one key wins.
         version: Table version, 6, 8 or 9.
@@ -541,7 +539,7 @@ def new_table_properties(
         table_type: ``COPY_ON_WRITE`` or ``MERGE_ON_READ``.
 
     Raises:
-        InvalidInputError: A name is invalid in Hudi, or there is no record key.
+        InvalidInputError: A name is invalid in Hudi.
         OptionError: The merge mode is unknown, or needs ordering fields.
         UnsupportedFeatureError: The version is unsupported.
     """
@@ -551,7 +549,7 @@ def new_table_properties(
         "hoodie.table.type": table_type,
         **_by_version(version, mode, key_generator_type(record_key_fields, partition_fields)),
         "hoodie.table.timeline.timezone": timezone,
-        "hoodie.table.recordkey.fields": ",".join(record_key_fields),
+        **({"hoodie.table.recordkey.fields": ",".join(record_key_fields)} if record_key_fields else {}),
         "hoodie.datasource.write.hive_style_partitioning": str(hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": str(url_encode).lower(),
         "hoodie.table.metadata.partitions": ",".join(sorted(metadata_partitions)),

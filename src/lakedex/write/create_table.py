@@ -70,7 +70,7 @@ def create_table(
     *,
     name: str | None,
     schema: pa.Schema | None,
-    record_key: Sequence[str],
+    record_key: Sequence[str] | None,
     partition_by: Sequence[str],
     ordering_by: Sequence[str],
     table_type: str,
@@ -125,7 +125,7 @@ def check_new_table(
     files: TableFiles,
     name: str | None,
     schema: pa.Schema | None,
-    record_key: Sequence[str],
+    record_key: Sequence[str] | None,
     partition_by: Sequence[str],
     ordering_by: Sequence[str],
     table_type: str,
@@ -134,7 +134,7 @@ def check_new_table(
     """The schema of a new table, as it is stored, if :func:`create_table` would make the table; its errors if not."""
     name = name or _folder_name(files)
     _check(name, record_key, ordering_by, table_type, parsed.table.version or DEFAULT_VERSION)
-    return _checked_schema(name, schema, record_key, partition_by, ordering_by)
+    return _checked_schema(name, schema, record_key or (), partition_by, ordering_by)
 
 
 def _write_table(
@@ -142,7 +142,7 @@ def _write_table(
     name: str,
     stored: pa.Schema,
     free: Mapping[str, str],
-    record_key: Sequence[str],
+    record_key: Sequence[str] | None,
     partition_by: Sequence[str],
     ordering_by: Sequence[str],
     table_type: TableType,
@@ -153,7 +153,7 @@ def _write_table(
     avro_schema = with_docs(arrow_to_avro(stored, name), arrow_comments(stored))
     properties = new_table_properties(
         name,
-        tuple(record_key),
+        tuple(record_key or ()),
         tuple(partition_by),
         tuple(ordering_by),
         hive_style=parsed.table.hive_style is not False,
@@ -183,11 +183,20 @@ def _write_table(
     create_table_config(handle.files, properties)
 
 
-def _check(name: str, record_key: Sequence[str], ordering_by: Sequence[str], table_type: str, version: int) -> None:
+def _check(
+    name: str, record_key: Sequence[str] | None, ordering_by: Sequence[str], table_type: str, version: int
+) -> None:
     if table_type.lower() not in _TABLE_TYPES:
         raise InvalidInputError(f"table {name}: table_type is 'cow' or 'mor', not {table_type!r}")
-    if not record_key:
-        raise InvalidInputError(f"table {name}: record_key= names no column; a Hudi table needs one or more")
+    if record_key is not None and not record_key:
+        raise InvalidInputError(
+            f"table {name}: record_key= names no column; give one or more, or None for a table whose keys are generated"
+        )
+    if ordering_by and not record_key:
+        raise InvalidInputError(
+            f"table {name}: the ordering field {', '.join(ordering_by)} decides between rows with one record key, and "
+            "the table has none; name a record key, or leave the ordering field out"
+        )
     if not _NAME.match(name):
         raise InvalidInputError(f"table name {name!r}: use letters, digits, '_', '-' and '.'")
     if len(ordering_by) > 1 and version < 9:

@@ -34,7 +34,7 @@ from lakedex.tagging.keyed_rows import FILE, KEY, PARTITION
 from lakedex.tagging.tagging import tag
 from lakedex.types import PARTITION_PATH, RECORD_KEY, Operation, TableType, size_text
 from lakedex.write.input_rows import array_of
-from lakedex.write.operations import Deletion, delete_keys, delete_stored, prepared_frame, writable
+from lakedex.write.operations import Deletion, delete_keys, delete_stored, prepared_frame, require_record_key, writable
 from lakedex.write.pipeline import run_write
 from lakedex.write.session import Session
 
@@ -360,6 +360,7 @@ def _key_frame(handle: TableContext, keys: Any) -> Any:
     if not isinstance(keys, list | tuple | set | frozenset):
         return keys
     snapshot = handle.snapshot()
+    require_record_key(snapshot, "delete by keys", "delete with a condition: delete(where=…)")
     fields, items = snapshot.config.record_key_fields, list(keys)
     schema = snapshot.schema
     if not items or not all(name in schema.names for name in fields):

@@ -158,8 +158,10 @@ def _lookup(snapshot: Snapshot, merge: Merge, source: pa.Schema, session: MergeS
     """The key look-up that a condition allows; None and why for a join."""
     if not isinstance(merge.on, str):
         return None, "the condition is a Column; as SQL text its key columns could be looked up"
-    found = _equalities(snapshot, merge, source, session)
     fields, partitions = snapshot.config.record_key_fields, snapshot.config.partition_fields
+    if not fields:
+        return None, "the table has no record key"
+    found = _equalities(snapshot, merge, source, session)
     if not all(_same_text(snapshot.schema, source, name, found.pairs) for name in fields):
         return None, f"the condition does not set the record key ({', '.join(fields)}) equal to columns of its type"
     with_partitions = bool(partitions) and all(

@@ -78,7 +78,8 @@ def write_merged(handle: TableContext, merged: MergedRows, options: WriteOptions
     keys = key_generator(snapshot.config, snapshot)
     with prepared_frame(handle, merged.rows, PrepareMerged(snapshot.schema, keys, merged.table)) as frame:
         tally, in_table = _tally(handle.engine, frame), has_global_index(snapshot.config, options.table)
-        looks_up = tally.moved > 0 or (tally.inserted > 0 and not merged.new_keys_known)
+        known = merged.new_keys_known or not keys.record_key
+        looks_up = tally.moved > 0 or (tally.inserted > 0 and not known)
         scope = Lookup.BY_KEY if in_table else Lookup.BY_PARTITION
         spec = MergeSpec(
             rows=KeyedFrame(frame=frame, base=snapshot, schema=snapshot.schema, keys=keys),
@@ -147,7 +148,8 @@ class PrepareMerged:
         elif action is not RowAction.REPLACE:
             yield self._batch(action, key, path, position, file, rows)
         else:
-            self._require_same_key(key, self.keys.keys(rows))
+            if self.keys.record_key:
+                self._require_same_key(key, self.keys.keys(rows))
             paths = self.keys.partition_paths(rows)
             moved = pc.not_equal(path, paths)
             stays = pc.invert(moved)

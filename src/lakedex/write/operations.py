@@ -63,6 +63,7 @@ __all__ = [
     "insert_overwrite",
     "prepared",
     "prepared_frame",
+    "require_record_key",
     "update_stored",
     "upsert",
     "writable",
@@ -71,20 +72,34 @@ __all__ = [
 
 def upsert(handle: TableContext, data: Any, options: WriteOptions) -> WriteResult:
     """Update the rows whose key is stored, insert the others."""
-    return _write_frame(
-        handle,
-        data,
-        options,
-        Operation.UPSERT,
-        lambda table: partial(UpsertSpec, lookup=key_scope(table, options.table)),
-    )
+
+    def spec(table: Snapshot) -> SpecOfRows:
+        require_record_key(table, "upsert", "use insert, or merge with a condition on columns")
+        return partial(UpsertSpec, lookup=key_scope(table, options.table))
+
+    return _write_frame(handle, data, options, Operation.UPSERT, spec)
+
+
+def require_record_key(table: Snapshot, what: str, remedy: str) -> None:
+    """Refuse what finds rows by the columns of a record key, in a keyless table.
+
+    Raises:
+        InvalidInputError: names the table and what works.
+    """
+    if not table.config.record_key_fields:
+        raise InvalidInputError(
+            f"table {table.config.name}: {what} finds rows by their record key, and this table has none: its keys are "
+            f"generated; {remedy}, or create a table with record_key="
+        )
 
 
 def insert(handle: TableContext, data: Any, options: WriteOptions) -> WriteResult:
     """Add rows without looking up their keys, unless ``hoodie.datasource.insert.dup.policy`` asks for it."""
 
     def spec(table: Snapshot) -> SpecOfRows:
-        lookup = Lookup.NONE if options.rows.duplicates == "none" else key_scope(table, options.table)
+        # A generated key is always new.
+        is_new = options.rows.duplicates == "none" or not table.config.record_key_fields
+        lookup = Lookup.NONE if is_new else key_scope(table, options.table)
         return partial(InsertSpec, lookup=lookup, duplicates=_duplicates(options.rows))
 
     return _write_frame(handle, data, options, Operation.INSERT, spec)
@@ -193,6 +208,7 @@ class Deletion:
             InvalidInputError: a key or partition column that the frame lacks, or a column that the table lacks.
         """
         snapshot = writable(handle)
+        require_record_key(snapshot, "delete by keys", "delete with a condition: delete(where=…)")
         name, case = snapshot.config.name, handle.engine.case_sensitive
         incoming = handle.engine.schema_of(data)
         keys = key_generator(snapshot.config, snapshot)

@@ -33,6 +33,7 @@ from lakedex.tagging.keyed_rows import (
     PARTITION,
     POSITION,
     Effects,
+    GenerateKeys,
     SummarizeKeys,
     check_keys,
     check_paths,
@@ -81,10 +82,19 @@ def run_write(handle: TableContext, spec: WriteSpec, options: WriteOptions, ctx:
         handle,
         options,
         spec.operation,
-        lambda transaction: _Attempt(handle, spec, options, transaction, summary).run(),
+        lambda transaction: _Attempt(handle, _keyed(handle, spec, transaction), options, transaction, summary).run(),
         ctx,
         spec.rows.base,
     )
+
+
+def _keyed(handle: TableContext, spec: WriteSpec, transaction: Transaction) -> WriteSpec:
+    """The write with keys for the new rows of a keyless table."""
+    if spec.rows.keys.record_key or not spec.effects.inserts:
+        return spec
+    frame = spec.rows.frame
+    frame = handle.engine.map(frame, GenerateKeys(transaction.instant, frame.schema))
+    return replace(spec, rows=replace(spec.rows, frame=frame))
 
 
 def _check_rows(handle: TableContext, spec: WriteSpec, summary: pa.Table) -> None:

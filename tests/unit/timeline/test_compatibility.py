@@ -65,7 +65,6 @@ def test_neither_read_nor_written(changes: dict[str, str], message: str) -> None
         ({"hoodie__table__keygenerator__type": "TIMESTAMP"}, "TIMESTAMP"),
         ({"hoodie__table__keygenerator__type": "CUSTOM_AVRO"}, "CUSTOM"),
         ({"hoodie__table__keygenerator__type": "USER_PROVIDED"}, "USER_PROVIDED"),
-        ({"hoodie__table__recordkey__fields": ""}, "no record key"),
     ],
 )
 def test_read_only(changes: dict[str, str], message: str) -> None:
@@ -134,7 +133,7 @@ def test_optional_properties_of_new_tables() -> None:
 
 
 def test_bad_names_and_modes() -> None:
-    for name, keys, parts in (("", ["k"], []), ("t", [], []), ("t", ["a,b"], []), ("t", ["k"], ["p:q"])):
+    for name, keys, parts in (("", ["k"], []), ("t", ["a,b"], []), ("t", ["k"], ["p:q"])):
         with pytest.raises(InvalidInputError):
             new_table_properties(name, keys, parts)
     with pytest.raises(InvalidInputError, match="twice"):

@@ -41,6 +41,7 @@ def java_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: unpack_java_1_2(name, tmp_path_factory.mktemp(name)) for name in KINDS}
 
 
+@pytest.mark.proves("version 9, merge-on-read", "Hudi 1.2.0", "made")
 @EVERY_WRITE
 @pytest.mark.parametrize("name", KINDS)
 def test_tables_of_java_are_read_and_not_written(

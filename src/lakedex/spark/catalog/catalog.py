@@ -24,7 +24,7 @@ from lakedex.errors import InvalidInputError, LakedexError, TableExistsError, Un
 from lakedex.io.fsspec import open_storage
 from lakedex.io.storage import TableFiles
 from lakedex.snapshot.snapshot import Snapshot, TableContext
-from lakedex.spark.catalog.ddl import CAPABILITIES, NewTable, alter_table, new_table, require_key, require_like
+from lakedex.spark.catalog.ddl import CAPABILITIES, NewTable, alter_table, new_table, require_like
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaError, JavaProxy, show_to_sessions
 from lakedex.spark.catalog.procedures import PROCEDURE_CATALOG, Procedures
 from lakedex.spark.catalog.row_level import register_row_level
@@ -368,7 +368,6 @@ class _Catalog(JavaProxy):
     def _make(self, ident: JavaObject, path: str, wanted: NewTable) -> Callable[[], None]:
         if self._warehouse.is_table(path):
             raise JavaError(self._analysis().TableAlreadyExistsException(ident))
-        require_key(wanted, str(ident.name()))
         storage = self._warehouse.storage_of(path)
         found = storage.exists(path)
         self._warehouse.require_free(path)

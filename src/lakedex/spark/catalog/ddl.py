@@ -17,6 +17,7 @@ from lakedex.spark.catalog.java_bridge import JavaBridge
 from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import declared_schema
+from lakedex.spark.staged_write import SETTINGS
 from lakedex.timeline.free_properties import DEFAULT, check_default, free_properties
 from lakedex.timeline.table_config import TableConfig
 from lakedex.write.create_table import DEFAULT_VERSION
@@ -28,7 +29,6 @@ __all__ = [
     "alter_table",
     "created_with",
     "new_table",
-    "require_key",
     "require_like",
     "with_defaults",
 ]
@@ -52,18 +52,7 @@ _COMMENT = "comment"
 
 
 _HUDIS = {
-    "primarykey": "record_key",
-    "hoodie.datasource.write.recordkey.field": "record_key",
-    "hoodie.table.recordkey.fields": "record_key",
-    "precombinefield": "ordering_by",
-    "orderingfields": "ordering_by",
-    "hoodie.datasource.write.precombine.field": "ordering_by",
-    "hoodie.table.precombine.field": "ordering_by",
-    "hoodie.table.ordering.fields": "ordering_by",
-    "type": "table_type",
-    "hoodie.table.type": "table_type",
-    "hoodie.datasource.write.table.type": "table_type",
-    "hoodie.table.name": "name",
+    **{name.lower(): field_ for name, field_ in SETTINGS.items() if field_ != "partition_by"},
     "comment": "comment",
 }
 """Table properties of Hudi's SQL, and Spark's for a ``COMMENT``, in small letters → arguments of ``Table.create``."""
@@ -100,7 +89,8 @@ def new_table(
     provider = properties.get("provider", "hudi").lower()
     if provider not in _PROVIDERS:
         raise UnsupportedFeatureError(
-            f"table {name}: USING {provider} is not supported in this catalog; say USING hudi",
+            f"table {name}: USING {provider} is not supported in this catalog; say USING lakedex, or "
+            ".format('lakedex') of the frame or stream that makes the table",
             feature=f"USING {provider}",
         )
     arguments: dict[str, Any] = {"options": {}, "partition_by": _partition_columns(name, partitions), "properties": {}}
@@ -114,25 +104,13 @@ def new_table(
             arguments["options"][key] = value
         elif key not in _SPARKS_OWN and not key.startswith("option."):
             arguments["properties"][key] = value
+    arguments.setdefault("record_key", None)
     schema = _struct(bridge, name, columns)
     for column in schema.fields:
         default = (column.metadata or {}).get(_CURRENT_DEFAULT)
         if default is not None:
             arguments["properties"][f"{DEFAULT}{column.name}"] = check_default(str(default), column.name, name)
     return NewTable(schema=schema, arguments=arguments, location=properties.get("location"))
-
-
-def require_key(wanted: NewTable, name: str) -> None:
-    """Refuse a new table without a record key.
-
-    Raises:
-        InvalidInputError: Names the property.
-    """
-    if "record_key" not in wanted.arguments:
-        raise InvalidInputError(
-            f"table {name}: TBLPROPERTIES (primaryKey = '…') is missing; lakedex makes no table without a record key: "
-            "add a column such as uuid() and name it"
-        )
 
 
 def require_like(wanted: NewTable, found: Snapshot, name: str) -> None:

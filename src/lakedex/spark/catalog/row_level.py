@@ -211,7 +211,8 @@ class RowChanges:
             name for name in columns if name in snapshot.schema.names and _is_text(snapshot.schema.field(name).type)
         }
         partitions = set(config.partition_fields)
-        return _Route(columns, plain.issuperset(config.record_key_fields), partitions <= plain)
+        keyed = bool(config.record_key_fields) and plain.issuperset(config.record_key_fields)
+        return _Route(columns, keyed, partitions <= plain)
 
     def _explained(self, sides: JavaObject) -> str:
         head = f"{self.command} {self.name}: "

@@ -25,14 +25,14 @@ from lakedex.io.fsspec import open_storage
 from lakedex.parquet.conform import conform
 from lakedex.reports import WriteResult
 from lakedex.scan.slice_reader import SliceReader
-from lakedex.scan.stream import Limits, Position, StreamFiles, TableStream, iter_stream_rows
+from lakedex.scan.stream import Position, StreamFiles, TableStream, iter_stream_rows
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
 from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.engine import SparkEngine, SparkFrame
 from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import arrow_to_spark
-from lakedex.spark.stream_options import application_of, parse_stream_options
+from lakedex.spark.stream_options import application_of, file_limit, parse_stream_options
 
 __all__ = ["BatchWrite", "register_streams", "stream_table", "streaming_write"]
 
@@ -44,9 +44,6 @@ _PROVIDER = "org.apache.spark.sql.sources.LakedexStreamProvider"
 
 
 _NEIGHBOUR = "org.apache.spark.sql.sources.StreamSourceProvider"
-
-
-_MANY = 2**31 - 1
 
 
 def register_streams(bridge: JavaBridge) -> None:
@@ -139,10 +136,10 @@ class _TableSource(JavaProxy):
         return self._bridge.view.scala.Option.apply(self._offset(self._stream.last()))
 
     def getDefaultReadLimit(self) -> JavaObject:
-        """That there is a limit; Spark has no class for one of commits."""
+        """The limit of a batch."""
         limit = self._bridge.view.org.apache.spark.sql.connector.read.streaming.ReadLimit
-        limits = self._stream.limits
-        return limit.allAvailable() if limits == Limits() else limit.maxFiles(limits.files or _MANY)
+        files = file_limit(self._stream.limits)
+        return limit.allAvailable() if files is None else limit.maxFiles(files)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Leave later commits to the next run."""
