@@ -113,6 +113,7 @@ ORACLE = (
     "test_judges_selfcheck.py::test_differences_are_shown",
     "test_judges_selfcheck.py::test_null_is_neither_nan_nor_zero",
     "test_mor.py::test_tables_of_hudis_own_tests",
+    "test_random_steps.py::test_a_script[1]",
     "test_rust.py",
     "test_services_java.py::test_cleans_in_turn",
     "test_services_java.py::test_rollbacks_in_turn",

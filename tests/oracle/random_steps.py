@@ -1,0 +1,455 @@
+"""Scripts of random steps: lakedex and Hudi's Java write one table in turn, beside a plain model of its rows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from compare import assert_same_rows
+from java_judge import READ_PLAIN, READ_SKIPPING, WRITE_BLOOM, WRITE_BLOOM_FOOTERS, JavaJudge, metadata_compaction
+from judging import create
+from rust_judge import RustJudge
+
+from lakedex import Table
+from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from lakedex.timeline.active import WRITE_ACTIONS
+
+__all__ = ["Case", "Life", "Step", "case_of", "script_of", "shrunk"]
+
+KEYS, PARTITIONS, LARGE = 40, "abc", 2**40
+ORDERINGS = (-1, 0, 1, LARGE)
+BY_EVENT, BY_COMMIT = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
+Row = tuple[int, int | None, str | None]
+"""ts, value, extra."""
+Rows = dict[int, Row]
+"""Number of a key → row."""
+FILTERS: Mapping[str, Callable[[str, str, Row], bool]] = {
+    "value >= 4": lambda key, part, row: row[1] is not None and row[1] >= 4,
+    "value = 3": lambda key, part, row: row[1] == 3,
+    "value is null": lambda key, part, row: row[1] is None,
+    "value in (0, 5) or ts > 1": lambda key, part, row: row[1] in (0, 5) or row[0] > 1,
+    "part = 'b' and ts < 1": lambda key, part, row: part == "b" and row[0] < 1,
+    "key in ('k01', 'k07')": lambda key, part, row: key in ("k01", "k07"),
+    "not (value < 3 or part = 'a')": lambda key, part, row: row[1] is not None and row[1] >= 3 and part != "a",
+}
+STEPS = {
+    "upsert": 8,
+    "insert": 3,
+    "delete": 3,
+    "delete_where": 2,
+    "update": 2,
+    "update_ts": 1,
+    "merge": 3,
+    "overwrite": 1,
+    "delete_partition": 1,
+    "clean": 1,
+    "rollback": 2,
+    "savepoint": 1,
+    "restore": 1,
+    "add_column": 1,
+    "refresh": 1,
+    "cluster": 1,
+    "plan_cluster": 1,
+    "run_plans": 2,
+    "java_upsert": 6,
+    "java_insert": 2,
+    "java_delete": 3,
+    "java_cluster": 1,
+    "java_plan_cluster": 1,
+    "java_clean": 1,
+}
+MERGE_ON_READ_STEPS = {"compact": 1, "plan_compact": 2, "java_compact": 1, "java_plan_compact": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kind of table."""
+
+    version: int
+    kind: str
+    partitioned: bool
+    by_event: bool
+    own_files: bool
+    cleans: bool
+    metadata_every: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step; its rows come from the seed alone, so that those before it can be left out."""
+
+    name: str
+    seed: int
+
+
+def case_of(seed: int) -> Case:
+    """The table of a seed: twenty-four in a row are all kinds."""
+    chance = random.Random(seed)
+    version, kind = (6, 8, 9)[seed % 3], ("mor", "cow")[seed // 3 % 2]
+    partitioned, by_event = seed // 6 % 2 == 0, seed // 12 % 2 == (kind == "cow")
+    return Case(
+        version, kind, partitioned, by_event, chance.random() < 0.6, chance.random() < 0.3, chance.choice((3, 50))
+    )
+
+
+def script_of(seed: int, count: int) -> list[Step]:
+    """The steps of a seed, an insert first."""
+    chance = random.Random(seed)
+    steps = {**STEPS, **(MERGE_ON_READ_STEPS if case_of(seed).kind == "mor" else {})}
+    names = chance.choices(list(steps), list(steps.values()), k=count - 1)
+    return [Step(name, chance.randrange(1 << 30)) for name in ("insert", *names)]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Rows of a table, and of deleted keys the log files that delete them, with the ordering value of the delete."""
+
+    rows: Rows = field(default_factory=dict)
+    graves: dict[int, tuple[int | None, frozenset[str]]] = field(default_factory=dict)
+    has_extra: bool = False
+
+    def copy(self) -> State:
+        """The same, to be kept."""
+        return State(dict(self.rows), dict(self.graves), self.has_extra)
+
+
+class Life:
+    """A table that takes steps."""
+
+    def __init__(self, path: Path, case: Case, java: JavaJudge, rust: RustJudge) -> None:
+        self.path, self.case, self.java, self.rust = path, case, java, rust
+        self.options = {
+            "hoodie.write.table.version": case.version,
+            "hoodie.record.merge.mode": BY_EVENT if case.by_event else BY_COMMIT,
+            "hoodie.compact.inline": False,
+            "hoodie.clean.automatic": case.cleans,
+            "hoodie.clean.commits.retained": 2,
+            "hoodie.metadata.compact.max.delta.commits": case.metadata_every,
+            "hoodie.metadata.index.column.stats.enable": True,
+            **({"hoodie.parquet.small.file.limit": 0} if case.own_files else {}),
+        }
+        partition_by = "part" if case.partitioned else ()
+        fields = self.fields(False)
+        self.table = create(path, fields, partition_by=partition_by, table_type=case.kind, options=self.options)
+        self.table.indexes.create("bitmap", ["value", "part"], name="values")
+        self.now = State()
+        self.before: list[tuple[str, State]] = []
+        self.saved: tuple[str, State, int] | None = None
+        self.done: Counter[str] = Counter()
+
+    # ------------------------------------------------------------------------------------------------------ rows
+    @staticmethod
+    def fields(has_extra: bool) -> pa.Schema:
+        fields = [("key", pa.string()), ("ts", pa.int64()), ("part", pa.string()), ("value", pa.int32())]
+        return pa.schema([*fields, ("extra", pa.string())] if has_extra else fields)
+
+    def name_of(self, number: int) -> tuple[str, str]:
+        """Key and partition; where there are partitions, a key is in each of them."""
+        return f"k{number // 3 if self.case.partitioned else number:02d}", PARTITIONS[number % 3]
+
+    def frame(self, rows: Mapping[int, Row]) -> pa.Table:
+        """Rows as a frame."""
+        found = []
+        for number, (ts, value, extra) in rows.items():
+            key, part = self.name_of(number)
+            found.append({"key": key, "ts": ts, "part": part, "value": value, "extra": extra})
+        return pa.Table.from_pylist(found, schema=self.fields(self.now.has_extra))
+
+    def draw(self, chance: random.Random, most: int = 6) -> Rows:
+        """Some rows."""
+        extra = (None, "x", "y") if self.now.has_extra else (None,)
+        numbers = chance.sample(range(KEYS), chance.randint(1, most))
+        values = (None, *range(8))
+        return {n: (chance.choice(ORDERINGS), chance.choice(values), chance.choice(extra)) for n in numbers}
+
+    def log_files(self) -> frozenset[str]:
+        return frozenset(log.name for item in Table.open(self.path).snapshot().slices() for log in item.log_files)
+
+    def stored(self) -> dict[int, int]:
+        """Ordering values of the rows of base files, those that log files delete too."""
+        found = Table.open(self.path).scan(query_type="read_optimized").to_arrow()
+        places = {self.name_of(number): number for number in range(KEYS)}
+        return {places[row["key"], row["part"]]: row["ts"] for row in found.to_pylist()}
+
+    def least(self, number: int, logs: frozenset[str], stored: Mapping[int, int]) -> int | None:
+        """The least ordering value with which a deleted key comes back; None for any.
+
+        Java's delete has none: a later row is compared with the base file's, see :meth:`java_rows`.
+        """
+        value, names = self.now.graves.get(number, (None, frozenset[str]()))
+        if not names or not names <= logs:
+            return None
+        return stored.get(number) if value is None else value
+
+    def upserted(self, rows: Rows) -> None:
+        """Let the model take rows that do not come too late."""
+        logs, stored = (self.log_files(), self.stored()) if self.case.by_event else (frozenset[str](), {})
+        for number, row in rows.items():
+            known = self.now.rows.get(number)
+            least = known[0] if known is not None else self.least(number, logs, stored)
+            if not self.case.by_event or least is None or row[0] >= least:
+                self.now.rows[number] = row
+
+    def deleted(self, numbers: Sequence[int], delete: Callable[[], Any], *, by_java: bool = False) -> bool:
+        """Delete, and remember by which log files; False if it is refused."""
+        logs = self.log_files() if self.case.kind == "mor" else frozenset[str]()
+        if not self.attempt(delete):
+            return False
+        made = (self.log_files() if self.case.kind == "mor" else frozenset[str]()) - logs
+        for number in numbers:
+            ts = self.now.rows.pop(number)[0]
+            self.now.graves[number] = (None if by_java else ts, made)
+        return True
+
+    def hits(self, where: str) -> Rows:
+        test = FILTERS[where]
+        return {n: row for n, row in self.now.rows.items() if test(*self.name_of(n), row)}
+
+    # ----------------------------------------------------------------------------------------------------- steps
+    def attempt(self, write: Callable[[], Any], *known: str) -> bool:
+        """Write; False if it is refused for the sake of a pending plan, or with one of the known texts."""
+        try:
+            write()
+        except (CommitConflictError, InvalidInputError, UnsupportedFeatureError) as refusal:
+            timeline = Table.open(self.path).snapshot().timeline
+            if isinstance(refusal, CommitConflictError):
+                known = ("pending",) if timeline.pending_clusterings() else ()
+            elif isinstance(refusal, UnsupportedFeatureError):
+                known = ("pending; run that first",) if timeline.pending({"compaction"}) else ()
+            if not any(text in str(refusal) for text in known):
+                raise
+            self.done["refused"] += 1
+            return False
+        return True
+
+    def take(self, step: Step) -> None:
+        """Take a step and remember the commits that it made."""
+        chance, before, known = random.Random(step.seed), self.now.copy(), self.commits()
+        if chance.random() < 0.4:
+            self.table = Table.open(self.path, options=self.options)
+        self.done[step.name] += 1
+        getattr(self, step.name)(chance)
+        self.before += [(instant, before) for instant in sorted(self.commits() - known)]
+
+    def commits(self) -> set[str]:
+        return {i.requested for i in Table.open(self.path).snapshot().timeline.completed(WRITE_ACTIONS)}
+
+    def upsert(self, chance: random.Random) -> None:
+        rows = self.draw(chance)
+        if chance.random() < 0.4:  # Stored and deleted keys come back more often.
+            known = sorted({*self.now.rows, *self.now.graves})
+            rows = dict(zip(chance.sample(known, min(len(known), len(rows))), rows.values(), strict=False)) or rows
+        if self.attempt(lambda: self.table.upsert(self.frame(rows))):
+            self.upserted(rows)
+
+    def insert(self, chance: random.Random) -> None:
+        rows = {n: row for n, row in self.draw(chance, 14).items() if n not in self.now.rows}
+        if rows and self.attempt(lambda: self.table.insert(self.frame(rows))):
+            self.upserted(rows)
+
+    def delete(self, chance: random.Random) -> None:
+        rows = self.draw(chance)
+        keys = self.frame(rows).select(["key", "part"])
+        self.deleted([n for n in rows if n in self.now.rows], lambda: self.table.delete(keys))
+
+    def delete_where(self, chance: random.Random) -> None:
+        where = chance.choice(list(FILTERS))
+        self.deleted(list(self.hits(where)), lambda: self.table.delete(where=where))
+
+    def update(self, chance: random.Random) -> None:
+        where = chance.choice(list(FILTERS))
+        if self.attempt(lambda: self.table.update({"value": "coalesce(value, 0) + 1"}, where)):
+            self.now.rows.update({n: (ts, (v or 0) + 1, x) for n, (ts, v, x) in self.hits(where).items()})
+
+    def update_ts(self, chance: random.Random) -> None:
+        where, ts = chance.choice(list(FILTERS)), chance.choice(ORDERINGS)
+        if self.attempt(lambda: self.table.update({"ts": ts}, where)):
+            self.now.rows.update({n: (ts, *row[1:]) for n, row in self.hits(where).items()})
+
+    def merge(self, chance: random.Random) -> None:
+        rows = self.draw(chance)
+        gone = [n for n, row in rows.items() if n in self.now.rows and row[1] == 3]
+        builder = self.table.merge(self.frame(rows), "t.key = s.key and t.part = s.part")
+        builder = builder.when_matched_delete(condition="s.value = 3").when_matched_update_all()
+        if self.deleted(gone, builder.when_not_matched_insert_all(condition="s.value is not null").execute):
+            rows = {n: row for n, row in rows.items() if n not in gone}
+            self.now.rows.update({n: row for n, row in rows.items() if n in self.now.rows or row[1] is not None})
+
+    def overwrite(self, chance: random.Random) -> None:
+        rows = self.draw(chance)
+        gone = {self.name_of(n)[1] for n in rows} if self.case.partitioned else set(PARTITIONS)
+        if self.attempt(lambda: self.table.insert_overwrite(self.frame(rows))):
+            kept = {n: row for n, row in self.now.rows.items() if self.name_of(n)[1] not in gone}
+            self.now = State({**kept, **rows}, self.now.graves, self.now.has_extra)
+
+    def delete_partition(self, chance: random.Random) -> None:
+        part = chance.choice(PARTITIONS)
+        if self.case.partitioned and self.attempt(lambda: self.table.delete_partition({"part": part})):
+            for number in [n for n in self.now.rows if self.name_of(n)[1] == part]:
+                del self.now.rows[number]
+
+    def add_column(self, chance: random.Random) -> None:
+        # Once in a life: what was undone may be in files still.
+        if self.done["add_column"] == 1 and self.attempt(
+            lambda: self.table.add_columns(pa.schema([("extra", pa.string())]))
+        ):
+            self.now = State(self.now.rows, self.now.graves, True)
+
+    def compact(self, chance: random.Random) -> None:
+        self.attempt(self.table.maintenance.compact)
+
+    def plan_compact(self, chance: random.Random) -> None:
+        self.attempt(lambda: self.table.maintenance.compact(plan_only=True))
+
+    def cluster(self, chance: random.Random, *, plan_only: bool = False) -> None:
+        order = chance.choice(["value", "ts", None])
+        self.attempt(lambda: self.table.maintenance.cluster(order_by=order, plan_only=plan_only))
+
+    def plan_cluster(self, chance: random.Random) -> None:
+        self.cluster(chance, plan_only=True)
+
+    def run_plans(self, chance: random.Random) -> None:
+        timeline = Table.open(self.path).snapshot().timeline
+        for instant in timeline.pending_clusterings():
+            self.table.maintenance.cluster(instant=instant.requested)
+        for instant in timeline.pending({"compaction"}):
+            self.table.maintenance.compact(instant=instant.requested)
+
+    def refresh(self, chance: random.Random) -> None:
+        self.table.indexes.refresh("values")
+
+    def clean(self, chance: random.Random) -> None:
+        self.table.maintenance.clean(commits=chance.randint(1, 3))
+
+    def rollback(self, chance: random.Random) -> None:
+        known = ("the cleaner took", "has a savepoint", "has no commit", "not archived", "came after", "going to merge")
+        if self.before and self.attempt(lambda: self.table.maintenance.rollback(self.before[-1][0]), *known):
+            self.now = self.before.pop()[1].copy()
+
+    def savepoint(self, chance: random.Random) -> None:
+        # Version 6 goes back by requested times, and a compaction completes after writes that began after it.
+        if self.saved is None and self.before and (instant := self.before[-1][0]) == max(i for i, _ in self.before):
+            if self.attempt(lambda: self.table.maintenance.savepoint(instant), "may have been cleaned"):
+                self.saved = instant, self.now.copy(), len(self.before)
+
+    def restore(self, chance: random.Random) -> None:
+        if self.saved is not None:
+            instant, state, count = self.saved
+            if self.attempt(lambda: self.table.maintenance.restore(instant)):
+                self.now, self.saved = state.copy(), None
+                del self.before[count:]
+                self.table.maintenance.delete_savepoint(instant)
+
+    # ---------------------------------------------------------------------------------------------------- Java's
+    def java_options(self, chance: random.Random) -> dict[str, str]:
+        options = {
+            **chance.choice((WRITE_BLOOM, WRITE_BLOOM_FOOTERS)),
+            **metadata_compaction(self.case.metadata_every),
+            **{name: str(value).lower() for name, value in self.options.items() if "merge.mode" not in name},
+            "hoodie.datasource.write.table.type": "MERGE_ON_READ" if self.case.kind == "mor" else "COPY_ON_WRITE",
+            "hoodie.compact.inline.max.delta.commits": "1",
+        }
+        if self.case.version == 6:  # 1.1.1 writes no partition stats into it.
+            options.pop("hoodie.metadata.index.partition.stats.enable")
+        return options
+
+    def java_writes(self, chance: random.Random, rows: Rows, operation: str) -> bool:
+        """Write by Java; beside a planned clustering it would fail half-way, and runs the plan instead."""
+        if Table.open(self.path).snapshot().timeline.pending_clusterings():
+            self.java_calls(chance, "run_clustering(table => 't', op => 'execute')")
+            return False
+        partition = "part" if self.case.partitioned else None
+        options = self.java_options(chance)
+        self.java.write(self.path, self.frame(rows), operation, partition=partition, ordering="ts", options=options)
+        return True
+
+    def java_calls(self, chance: random.Random, call: str) -> None:
+        self.java.sql(f"CREATE TABLE IF NOT EXISTS t USING hudi LOCATION '{self.path}'", self.java_options(chance))
+        try:
+            self.java.sql(f"CALL {call}")
+        finally:
+            self.java.sql("DROP TABLE t")
+
+    def java_rows(self, rows: Rows) -> Rows:
+        """Rows that Java may write. Java's fault: after its own delete, by event time, a late row brings back that of the
+        base file, since it is merged with the delete first (docs/decisions.md)."""
+        if not self.case.by_event:
+            return rows
+        logs, stored = self.log_files(), self.stored()
+        dead = {n for n in rows if n not in self.now.rows and self.now.graves.get(n, (0,))[0] is None}
+        return {n: r for n, r in rows.items() if n not in dead or r[0] >= (self.least(n, logs, stored) or -1)}
+
+    def java_upsert(self, chance: random.Random) -> None:
+        rows = self.java_rows(self.draw(chance))
+        if rows and self.java_writes(chance, rows, "upsert"):
+            self.upserted(rows)
+
+    def java_insert(self, chance: random.Random) -> None:
+        # It looks nothing up: a key that a log file deleted would be in two file groups.
+        taken = {*self.now.rows, *self.stored()}
+        rows = {n: row for n, row in self.draw(chance, 14).items() if n not in taken}
+        if rows and self.java_writes(chance, rows, "insert"):
+            self.now.rows.update(rows)
+
+    def java_delete(self, chance: random.Random) -> None:
+        rows = {n: row for n, row in self.draw(chance, 10).items() if n in self.now.rows}
+        if rows and not Table.open(self.path).snapshot().timeline.pending_clusterings():
+            self.deleted(list(rows), lambda: self.java_writes(chance, rows, "delete"), by_java=True)
+
+    def java_compact(self, chance: random.Random) -> None:
+        self.java_calls(chance, "run_compaction(op => 'run', table => 't')")
+
+    def java_plan_compact(self, chance: random.Random) -> None:
+        self.java_calls(chance, "run_compaction(op => 'schedule', table => 't')")
+
+    def java_cluster(self, chance: random.Random) -> None:
+        self.java_calls(chance, "run_clustering(table => 't', order => 'value')")
+
+    def java_plan_cluster(self, chance: random.Random) -> None:
+        self.java_calls(chance, "run_clustering(table => 't', op => 'schedule', order => 'ts')")
+
+    def java_clean(self, chance: random.Random) -> None:
+        self.java_calls(chance, f"run_clean(table => 't', retain_commits => {chance.randint(1, 3)})")
+
+    # ---------------------------------------------------------------------------------------------------- checks
+    def check(self, *, judges: bool = False, at_end: bool = False) -> None:
+        """lakedex reads what the model has, by each filter, with indexes and without; so do the judges, if asked."""
+        table, expected = Table.open(self.path), self.frame(self.now.rows)
+        filters = random.Random(self.done.total()).sample(list(FILTERS), 3)
+        place = ["key", "part"]
+        assert_same_rows(table.to_arrow(), expected, place)
+        for opened in (table, self.table):
+            assert opened.count() == len(self.now.rows)
+            for where in filters:
+                right = self.frame(self.hits(where))
+                assert_same_rows(opened.scan(where).to_arrow(), right, place)
+                assert opened.scan(where, cost_gate=False).count() == right.num_rows, where
+        for where in filters[:2]:
+            assert_same_rows(table.scan(where, use_indexes=False).to_arrow(), self.frame(self.hits(where)), place)
+        report = table.maintenance.validate()
+        assert report.ok, str(report)
+        pending = {instant.requested for instant in table.snapshot().timeline.pending()}
+        left = [file for folder in (".temp", ".heartbeat") for file in (self.path / ".hoodie" / folder).glob("[!.]*")]
+        assert not [file for file in left if file.name not in pending], left
+        if judges and self.now.rows:
+            assert_same_rows(self.java.read(self.path, options=READ_SKIPPING), expected, place)
+            assert_same_rows(self.rust.read(self.path), expected, place)
+        if at_end and self.now.rows:
+            assert_same_rows(self.java.read(self.path, options=READ_PLAIN), expected, place)
+            found = self.java.matches(self.path, filters[-1:], "key", READ_SKIPPING)
+            assert found == [sorted(self.name_of(n)[0] for n in self.hits(where)) for where in filters[-1:]]
+
+
+def shrunk(script: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:
+    """A shorter script that fails too: the steps left out one by one, the last first."""
+    steps = list(script)
+    for place in reversed(range(1, len(script))):
+        fewer = steps[:place] + steps[place + 1 :]
+        if fails(fewer):
+            steps = fewer
+    return steps
