@@ -126,6 +126,7 @@ class Life:
             "hoodie.compact.inline": False,
             "hoodie.clean.automatic": case.cleans,
             "hoodie.clean.commits.retained": 2,
+            **({"hoodie.keep.min.commits": 4, "hoodie.keep.max.commits": 6} if case.cleans else {}),
             "hoodie.metadata.compact.max.delta.commits": case.metadata_every,
             "hoodie.metadata.index.column.stats.enable": True,
             **({"hoodie.parquet.small.file.limit": 0} if case.own_files else {}),
@@ -142,11 +143,13 @@ class Life:
         """Key and partition; where there are partitions, a key is in each of them."""
         return f"k{number // 3 if self.case.partitioned else number:02d}", PARTITIONS[number % 3]
 
-    def frame(self, rows: Mapping[int, Row]) -> pa.Table:
-        """Rows as a frame."""
+    def frame(self, rows: Mapping[int, Row], *, has_extra: bool | None = None) -> pa.Table:
+        """Rows as a frame, with the table's columns if nothing else is said."""
         names = ("key", "part", "ts", "value", "extra")
         found = [dict(zip(names, (*self.name_of(n), *row), strict=True)) for n, row in rows.items()]
-        return pa.Table.from_pylist(found, schema=FIELDS.append(EXTRA) if self.now.has_extra else FIELDS)
+        return pa.Table.from_pylist(
+            found, schema=FIELDS.append(EXTRA) if (self.now.has_extra if has_extra is None else has_extra) else FIELDS
+        )
 
     def draw(self, chance: random.Random, most: int = 6) -> Rows:
         """Some rows."""
@@ -288,11 +291,18 @@ class Life:
             self.now = State(self.now.rows, self.now.graves, True)
 
     def run_plans(self, chance: random.Random) -> None:
-        timeline = Table.open(self.path).snapshot().timeline
-        for instant in timeline.pending_clusterings():
-            self.table.maintenance.cluster(instant=instant.requested)
-        for instant in timeline.pending({"compaction"}):
-            self.table.maintenance.compact(instant=instant.requested)
+        """Run them, or take them back."""
+        timeline, maintenance = Table.open(self.path).snapshot().timeline, self.table.maintenance
+        for instant in [i.requested for i in timeline.pending_clusterings()]:
+            if chance.random() < 0.7:
+                maintenance.cluster(instant=instant)
+            else:
+                maintenance.rollback(instant)
+        for instant in [i.requested for i in timeline.pending({"compaction"})]:
+            if chance.random() < 0.7 or not self.attempt(
+                lambda instant=instant: maintenance.unschedule_compaction(instant), "writes came after"
+            ):
+                maintenance.compact(instant=instant)
 
     def rollback(self, chance: random.Random) -> None:
         known = ("the cleaner took", "has a savepoint", "has no commit", "not archived", "came after", "going to merge")
@@ -381,6 +391,7 @@ class Life:
                 assert opened.scan(where, cost_gate=False).count() == right.num_rows, where
         for where in filters[:2]:
             assert_same_rows(table.scan(where, use_indexes=False).to_arrow(), self.frame(self.hits(where)), place)
+        self.check_past(random.Random(self.done.total()), table)
         report = table.maintenance.validate()
         assert report.ok, str(report)
         pending = {instant.requested for instant in table.snapshot().timeline.pending()}
@@ -393,6 +404,22 @@ class Life:
             assert_same_rows(self.java.read(self.path, options=READ_PLAIN), expected, place)
             found = self.java.matches(self.path, filters[-1:], "key", READ_SKIPPING)
             assert found == [sorted(self.name_of(n)[0] for n in self.hits(where)) for where in filters[-1:]]
+
+    def check_past(self, chance: random.Random, table: Table) -> None:
+        """One of the earlier commits still shows what the table had, unless it was cleaned."""
+        instants = [instant for instant, _ in self.before]
+        # Where plans ran beside writes, commits have not completed in the order in which they began.
+        places = [n for n in range(1, len(instants)) if max(instants[:n]) < min(instants[n:])]
+        if places:
+            place = chance.choice(places)
+            state = self.before[place][1]
+            wanted = self.frame(state.rows, has_extra=state.has_extra)
+            try:
+                found = table.to_arrow(as_of=max(instants[:place]))
+            except InvalidInputError as refusal:
+                assert any(text in str(refusal) for text in ("clean", "no commit at or before"))  # noqa: PT017
+            else:
+                assert_same_rows(found, wanted, ["key", "part"])
 
 
 def shrunk(script: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:

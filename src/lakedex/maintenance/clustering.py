@@ -145,7 +145,9 @@ def schedule_clustering(
         action = "clustering" if snapshot.timeline.layout >= 2 else "replacecommit"
         when = clock.next(snapshot.last_time)
         lock.check()
-        return create_requested(snapshot.timeline, when, action, encode_clustering_plan(plan)), plan
+        return create_requested(
+            snapshot.timeline, when, action, encode_clustering_plan(plan, snapshot.files.base_path)
+        ), plan
 
 
 def pending_clustering(snapshot: Snapshot, instant: str) -> tuple[Instant, ClusteringPlan]:

@@ -1,11 +1,12 @@
 """Encode and decode clustering plans: HoodieRequestedReplaceMetadata with a HoodieClusteringPlan, in both layouts.
 
-Java names base files by full URIs and log files by their names. Of a path only the name counts here, below the
-partition that the plan gives, so a plan survives that its table moves and never leaves the table.
+Java 1.1 names files by full URIs, later releases log files by their names. Of a path only the name counts here, below
+the partition that the plan gives, so a plan survives that its table moves and never leaves the table.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -139,8 +140,18 @@ def _slice(entry: Mapping[str, Any], path: str) -> ClusteringSlice:
     return found
 
 
-def encode_clustering_plan(plan: ClusteringPlan) -> bytes:
-    """Encode the requested body of a clustering. Base files are named relative to the table, which Java resolves."""
+def encode_clustering_plan(plan: ClusteringPlan, base_path: str) -> bytes:
+    """Encode the requested body of a clustering.
+
+    Base files are named relative to the table, which Java resolves. Log files have absolute paths: Hudi 1.1 looks for
+    others in the table's folder (``ClusteringExecutionStrategy``), later releases in that of the partition. Without
+    scheme and bucket, which Java takes from the table, since it may know it by ``s3a:``.
+
+    Args:
+        plan: The plan.
+        base_path: The table's folder.
+    """
+    folder = re.sub(r"^[A-Za-z][\w+.-]*://[^/]*", "", base_path)
     record = {
         "operationType": "CLUSTER",
         "clusteringPlan": {
@@ -149,7 +160,7 @@ def encode_clustering_plan(plan: ClusteringPlan) -> bytes:
                     "slices": [
                         {
                             "dataFilePath": "" if item.base is None else file_path(item.partition, item.base, ""),
-                            "deltaFilePaths": list(item.logs),
+                            "deltaFilePaths": [f"{folder}/{file_path(item.partition, name, '')}" for name in item.logs],
                             "fileId": item.file_id,
                             "partitionPath": item.partition,
                             "bootstrapFilePath": "",

@@ -380,10 +380,14 @@ PLAN = ClusteringPlan(
 
 
 def test_plans_come_back() -> None:
-    record = decode_body(encode_clustering_plan(PLAN))
+    record = decode_body(encode_clustering_plan(PLAN, "/tables/t"))
     assert clustering_plan_of_record(record) == PLAN
     first = record["clusteringPlan"]["inputGroups"][0]["slices"][0]
     assert first["dataFilePath"] == "a b/f-0_0-0-0_20260101000000000.parquet"
+    # Releases of Hudi differ in the folder that they look in for any other path of a log file.
+    for folder in ("/tables/t", "s3://bucket/tables/t"):
+        found = decode_body(encode_clustering_plan(PLAN, folder))["clusteringPlan"]["inputGroups"][0]["slices"][1]
+        assert found["deltaFilePaths"] == ["/tables/t/a b/.g-0_20260101000000000.log.1_0-0-0"]
     for uri in ("file:/elsewhere/a%20b/", "s3://other/", ""):
         first["dataFilePath"] = f"{uri}f-0_0-0-0_20260101000000000.parquet"
         assert clustering_plan_of_record(record) == PLAN
@@ -403,7 +407,7 @@ def test_plans_come_back() -> None:
     ],
 )
 def test_hostile_plans(field: str, value: object) -> None:
-    record = decode_body(encode_clustering_plan(PLAN))
+    record = decode_body(encode_clustering_plan(PLAN, "/tables/t"))
     record["clusteringPlan"]["inputGroups"][0]["slices"][0][field] = value
     with pytest.raises(CorruptFileError):
         clustering_plan_of_record(record, "plan")
@@ -411,7 +415,7 @@ def test_hostile_plans(field: str, value: object) -> None:
 
 def test_plans_that_would_change_rows() -> None:
     """A slice that comes twice, and slices of several partitions in one group."""
-    record = decode_body(encode_clustering_plan(PLAN))
+    record = decode_body(encode_clustering_plan(PLAN, "/tables/t"))
     slices = record["clusteringPlan"]["inputGroups"][0]["slices"]
     slices.append(slices[0])
     with pytest.raises(CorruptFileError, match="comes twice"):
