@@ -24,7 +24,7 @@ from lakedex.layout.file_slice import LogFile
 from lakedex.parquet.base_file_reader import parquet_columns
 from lakedex.types import RECORD_KEY
 
-__all__ = ["DataRows", "DeletedKeys", "read_log_files", "require_complete_rows"]
+__all__ = ["DataRows", "DeletedKeys", "log_schemas", "read_log_files", "require_complete_rows"]
 
 
 SINGLE_READ_BYTES = 1 << 20
@@ -129,6 +129,22 @@ def require_complete_rows(files: TableFiles, log_files: Sequence[LogFile], count
     """
     for opened, block in _counted_blocks(files, log_files, counts, 0):
         _check_complete(opened.path, block)
+
+
+def log_schemas(files: TableFiles, log_files: Sequence[LogFile]) -> list[tuple[LogFile, str]]:
+    """Avro schemas of the data blocks of a slice, each with the log file; only headers are read.
+
+    Blocks of writes that are not committed count too, as they may be later; those that were rolled back do not.
+
+    Raises:
+        CorruptFileError: The file is damaged in a way that an interrupted writer does not explain.
+    """
+    by_path = {files.path(log.relative_path): log for log in log_files}
+    found: dict[tuple[LogFile, str], None] = {}
+    for opened, block in _counted_blocks(files, log_files, lambda _: True, 0):
+        if block.block_type != "DELETE":
+            found[by_path[opened.path], _required(block, "SCHEMA", opened.path)] = None
+    return list(found)
 
 
 def _counted_blocks(

@@ -15,7 +15,7 @@ from lakedex import Table
 from lakedex.codec.avro_vectorized import decode_datums, split_avro_block
 from lakedex.codec.log_block import LogBlock, decode_delete_block, decode_log_blocks
 from lakedex.codec.log_records import encode_positions
-from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from seams import ANNOUNCED, meanwhile
 from table_kit import OWN_FILE, ROWS, make, own, properties, rows
 
@@ -245,6 +245,30 @@ def test_an_erasure_and_a_rename_of_rows_in_log_files(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeatureError, match="has log files; compact the table first"):
         table.rename_column("n", "m")
     assert own(table) == [("0", "a", 2, 2), ("1", "a", 1, 1)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_dropped_name_that_only_log_files_hold(tmp_path: Path, version: int) -> None:
+    table = mor(tmp_path, version)
+    table.insert(rows(("0", "a", 1, 1), ("1", "a", 1, 1)))
+    more = ROWS.append(pa.field("note", pa.string()))
+    table.add_columns(pa.schema([("note", pa.string())]))
+    table.upsert(rows(("0", "a", 2, 2, "old"), schema=more))
+    table.drop_columns("note")
+    for again in (
+        lambda: table.add_columns(pa.schema([("note", pa.string())])),
+        lambda: table.upsert(rows(("1", "a", 2, 2, "new"), schema=more)),
+        lambda: table.rename_column("n", "note"),
+    ):
+        with pytest.raises(
+            SchemaMismatchError, match=r"1 files still hold it \(for example city=a/\..*\.log\."
+        ) as caught:
+            again()
+        assert caught.value.column == "note"
+    assert own(Table.open(tmp_path)) == [("0", "a", 2, 2), ("1", "a", 1, 1)]
+    table.maintenance.compact()
+    table.add_columns(pa.schema([("note", pa.string())]))
+    assert own(Table.open(tmp_path)) == [("0", "a", 2, 2, None), ("1", "a", 1, 1, None)]
 
 
 def test_a_write_that_fails_leaves_no_log_file(tmp_path: Path) -> None:
