@@ -9,7 +9,7 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 287,
     "modules without __init__": 261,
-    "code lines": 50915,
+    "code lines": 50984,
     "longest module": 669,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 568,

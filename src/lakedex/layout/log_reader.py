@@ -24,7 +24,7 @@ from lakedex.layout.file_slice import LogFile
 from lakedex.parquet.base_file_reader import parquet_columns
 from lakedex.types import RECORD_KEY
 
-__all__ = ["DataRows", "DeletedKeys", "log_schemas", "read_log_files", "require_complete_rows"]
+__all__ = ["DataRows", "DeletedKeys", "log_keys", "log_schemas", "read_log_files", "require_complete_rows"]
 
 
 SINGLE_READ_BYTES = 1 << 20
@@ -145,6 +145,22 @@ def log_schemas(files: TableFiles, log_files: Sequence[LogFile]) -> list[tuple[L
         if block.block_type != "DELETE":
             found[by_path[opened.path], _required(block, "SCHEMA", opened.path)] = None
     return list(found)
+
+
+def log_keys(files: TableFiles, log: LogFile) -> pa.Array:
+    """Distinct record keys of one log file, those of deletes included, whatever became of the writes.
+
+    Raises:
+        CorruptFileError: The file is damaged in a way that an interrupted writer does not explain.
+    """
+    found = [pa.array([], pa.string())]
+    opened = _OpenLog(files.storage, files.path(log.relative_path), log.size, log.size <= SINGLE_READ_BYTES)
+    for block in opened.blocks:
+        if block.block_type in _COUNTED:
+            part = _read_block(opened, block, [RECORD_KEY])
+            keys = pa.array(part.keys, pa.string()) if isinstance(part, DeletedKeys) else part.rows[RECORD_KEY]
+            found += [keys] if isinstance(keys, pa.Array) else keys.chunks
+    return pa.concat_arrays([part.unique() for part in found]).unique()
 
 
 def _counted_blocks(

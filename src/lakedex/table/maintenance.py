@@ -265,7 +265,8 @@ class Maintenance:
     def rewrite_files(self, *, txn: Txn = None, options: Options = None) -> WriteResult:
         """Rewrite the files that hold dropped columns or narrower types, in the table's schema; rows do not change.
 
-        Afterwards the name of a dropped column can be added again.
+        Afterwards the name of a dropped column can be added again. Log files with such columns are merged into the new
+        base files.
 
         Args:
             txn: ``(application, batch)``, as in :meth:`lakedex.Table.upsert`.
@@ -275,6 +276,7 @@ class Maintenance:
             The commit; its ``instant`` is None if no file had to be rewritten.
 
         Raises:
+            UnsupportedFeatureError: a pending compaction is to rewrite such a file group.
             CommitConflictError: other writers changed the same file groups more often than the retry option allows.
 
         Example:

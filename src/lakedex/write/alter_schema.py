@@ -21,6 +21,7 @@ from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
 from lakedex.io.locks import table_lock
 from lakedex.layout.file_slice import BaseFile, FileSlice
+from lakedex.maintenance.compaction_plan import busy_group, groups_in_service
 from lakedex.options import WriteOptions
 from lakedex.reports import WriteResult
 from lakedex.snapshot.schema import nearest
@@ -301,7 +302,7 @@ def _attempt(
     if same and not change.rewritten:
         transaction.cancel()
         return WriteResult(instant=None, operation=operation, notes=("no file had to be rewritten",))
-    _require_no_logs(snapshot, change)
+    _require_rewritable(snapshot, change)
     transaction.require_unplanned({(item.partition, item.file_id) for item in change.rewritten})
     collecting = collectors(
         CollectContext(
@@ -323,9 +324,11 @@ def _attempt(
         writer=file_group_writer(snapshot, change.schema, policy, options, instant, change.renames),
         collectors=collecting,
     )
-    bases = [item.base_file for item in change.rewritten if item.base_file is not None]
-    rows = _row_counts(snapshot, bases)
-    targets = [FileGroupTarget(base.partition, base.file_id, base, rows.get(base, 0)) for base in bases]
+    found = [(item, item.base_file) for item in change.rewritten if item.base_file is not None]
+    rows = _row_counts(snapshot, [base for _, base in found])
+    targets = [
+        FileGroupTarget(item.partition, item.file_id, base, rows.get(base, 0), item=item) for item, base in found
+    ]
     label = f"lakedex {snapshot.config.name}: rewriting {len(targets)} files"
     results = handle.engine.run(RewriteGroup(task, change.schema), targets, label)
     # A concurrent commit may have added files with the old names after the check.
@@ -350,17 +353,22 @@ def _attempt(
     )
 
 
-def _require_no_logs(snapshot: Snapshot, change: _Alteration) -> None:
-    """Refuse to rewrite base files whose rows are changed by log files.
+def _require_rewritable(snapshot: Snapshot, change: _Alteration) -> None:
+    """Refuse to rewrite slices without base file, and those that a pending table service rewrites.
 
     Raises:
-        UnsupportedFeatureError: names such a file.
+        UnsupportedFeatureError: names such a slice.
     """
+    busy = groups_in_service(snapshot.timeline) if change.rewritten else {}
     for item in change.rewritten:
-        if item.log_files:
+        service = busy.get((item.partition, item.file_id))
+        if service is not None and not snapshot.timeline.is_clustering(service):
+            raise busy_group(snapshot.files, item.partition, item.file_id, service.requested)
+        if item.base_file is None:
             raise UnsupportedFeatureError(
-                f"{snapshot.files}: the change rewrites {item.name}, which has log files; compact the table first",
-                feature="rewriting slices with log files",
+                f"{snapshot.files}: the change rewrites {item.name}, whose file group has no base file; compact the "
+                "table first",
+                feature="rewriting slices without base file",
             )
 
 
