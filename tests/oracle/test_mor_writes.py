@@ -114,7 +114,9 @@ def test_java_goes_on_with_our_log_files(
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_erased_and_renamed_rows_of_log_files(tmp_path: Path, java: JavaJudge, rust: RustJudge, version: int) -> None:
+def test_erased_and_renamed_rows_and_parquet_log_blocks(
+    tmp_path: Path, java: JavaJudge, rust: RustJudge, version: int
+) -> None:
     life = Life(tmp_path / "t", version, EVENT)
     table, path = life.table, life.path
     table.insert(life.put(10, 0, *(f"k{n}" for n in range(6))))
@@ -122,7 +124,7 @@ def test_erased_and_renamed_rows_of_log_files(tmp_path: Path, java: JavaJudge, r
     table.delete(life.drop("k2").select(["key", "part"]))
     life.drop("k0")
     assert table.erase(keys=["k0", "k2"], all_partitions=True).is_verified
-    table.upsert(life.put(12, 2, "k1", "k4"))
+    table.upsert(life.put(12, 2, "k1", "k4"), options={"hoodie.logfile.data.block.format": "parquet"})
     assert_same_rows(java.read(path, options=READ_PLAIN), life.expected())
     assert_same_rows(rust.read(path), life.expected())
     life.java(java, pa.concat_tables([life.put(20, 4, "k1", "k4"), life.put(1, 4, "k0")]))

@@ -240,7 +240,9 @@ class _Attempt:
     def _writer(self) -> FileGroupWriter:
         spec, snapshot = self.spec, self._snapshot
         bases = file_group_writer(snapshot, spec.rows.schema, spec.policy, self.options, self.transaction.instant)
-        return LogFileGroupWriter.of(snapshot, bases) if self._is_merge_on_read else bases
+        if not self._is_merge_on_read:
+            return bases
+        return LogFileGroupWriter.of(snapshot, bases, self.options.files.log_block_format)
 
     @property
     def _is_merge_on_read(self) -> bool:

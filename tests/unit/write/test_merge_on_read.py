@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakedex import Table
 from lakedex.codec.avro_vectorized import decode_datums, split_avro_block
 from lakedex.codec.log_block import LogBlock, decode_delete_block, decode_log_blocks
 from lakedex.codec.log_records import encode_positions
-from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, OptionError, SchemaMismatchError, UnsupportedFeatureError
 from seams import ANNOUNCED, meanwhile
 from table_kit import OWN_FILE, ROWS, make, own, properties, rows
 
@@ -319,6 +321,30 @@ def test_a_dropped_name_that_only_log_files_hold(tmp_path: Path, version: int) -
     table.maintenance.compact()
     table.add_columns(pa.schema([("note", pa.string())]))
     assert own(Table.open(tmp_path)) == [("0", "a", 2, 2, None), ("1", "a", 1, 1, None)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_log_blocks_in_parquet(tmp_path: Path, version: int) -> None:
+    kinds_of = pa.schema([*ROWS, ("s", pa.struct([("x", pa.list_(pa.float64()))])), ("d", pa.decimal128(20, 2))])
+    table = mor(tmp_path, version, schema=kinds_of)
+    first = [(str(n), "a", 1, n, {"x": [0.5, None]}, Decimal(n)) for n in range(5)]
+    table.insert(rows(*first, schema=kinds_of))
+    given = [("1", "a", 2, 7, None, None), ("3", "a", 2, 8, {"x": None}, Decimal("7.25")), ("4", "a", 2, 9, None, None)]
+    parquet = {"hoodie.logfile.data.block.format": "parquet"}
+    table.upsert(rows(*given, schema=kinds_of), options=parquet)
+    table.delete(where="id = '4'")
+    expected = [first[0], given[0], first[2], given[1]]
+    assert own(Table.open(tmp_path)) == expected
+    (_, block), (_, deleted) = log_blocks(tmp_path)
+    assert (block.block_type, deleted.block_type) == ("PARQUET_DATA", "DELETE")
+    footer = pq.ParquetFile(pa.BufferReader(block.content)).metadata
+    assert sorted(footer.metadata) == [b"parquet.avro.schema", b"writer.model.name"]
+    assert ("RECORD_POSITIONS" in block.header) == (version >= 8)
+    assert table.maintenance.validate().ok
+    table.maintenance.compact()
+    assert own(Table.open(tmp_path)) == expected
+    with pytest.raises(OptionError, match="hfile"):
+        table.upsert(rows(*given, schema=kinds_of), options={"hoodie.logfile.data.block.format": "hfile"})
 
 
 def test_a_write_that_fails_leaves_no_log_file(tmp_path: Path) -> None:
