@@ -27,6 +27,7 @@ OPERATIONS = (
     "filters of DataFrames skip files",
     "everyday jobs in SQL and DataFrames",
     "`MERGE`, `UPDATE`, `DELETE` in SQL",
+    "merge-on-read tables in SQL and DataFrames",
     "partitions in SQL",
     "procedures: `CALL`",
     "bitmap index in SQL",

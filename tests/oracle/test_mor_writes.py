@@ -75,6 +75,12 @@ class Life:
         java.write(self.path, rows, operation, partition="part", ordering="ts", options=options)
 
 
+@pytest.mark.proves("version 6, merge-on-read", "Hudi 1.1.1", "reads", "writes")
+@pytest.mark.proves("version 6, merge-on-read", "hudi-rs", "reads")
+@pytest.mark.proves("version 8, merge-on-read", "Hudi 1.1.1", "reads", "writes")
+@pytest.mark.proves("version 8, merge-on-read", "hudi-rs", "reads")
+@pytest.mark.proves("version 9, merge-on-read", "Hudi 1.1.1", "reads", "writes")
+@pytest.mark.proves("version 9, merge-on-read", "hudi-rs", "reads")
 @pytest.mark.parametrize("mode", [EVENT, COMMIT], ids=["event", "commit"])
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_java_goes_on_with_our_log_files(

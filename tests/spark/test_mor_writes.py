@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from lakedex import Table, register_catalog
@@ -27,6 +28,7 @@ STATEMENTS = (
 )
 
 
+@pytest.mark.proves("merge-on-read tables in SQL and DataFrames")
 def test_statements_and_frames(spark: SparkSession, tmp_path: Path) -> None:
     register_catalog(spark, "logs", str(tmp_path))
     spark.sql(

@@ -144,9 +144,11 @@ class Maintenance:
             CommitError: a plan names a file that does not exist, or leaves one out.
 
         Example:
-            >>> trips = lakedex.Table.create(path, frame.schema, record_key="id", table_type="mor")
-            >>> trips.maintenance.compact().instants
-            ()
+            >>> logged = Table.create(folder / "logged", trips.schema, record_key="id", table_type="mor")
+            >>> [logged.upsert(trips).files_written for commit in ("base file", "log file")]
+            [1, 1]
+            >>> logged.maintenance.compact().log_files
+            1
         """
         parsed = self._table.parse(options, "compact")
         if target_io is not None:
