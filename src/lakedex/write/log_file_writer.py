@@ -131,11 +131,12 @@ class LogFileGroupWriter:
         columns = self._policy.partition_columns if (incoming.moves == STAYS_HERE).any() else ()
         stored = stored_versions(self._files, target.item, incoming.keys, self.merge, columns)
         change = self._change(incoming, stored)
-        if change is None and target.service is not None:
+        # After the compaction only a log file would have a key that comes back, which no index finds.
+        if target.service is not None and (change is None or not change.stored.live[change.data].all()):
             raise UnsupportedFeatureError(
                 f"{self._files}: file group {target.file_id} in partition {target.partition!r} has to be written as a "
-                "base file (a smaller ordering value than the stored one, or a key that it has twice), and compaction "
-                f"{target.service} of it is pending; run that first",
+                "base file (a smaller ordering value than the stored one, a key that it has twice, or a deleted one "
+                f"that comes back), and compaction {target.service} of it is pending; run that first",
                 feature="rewriting a file group beside its compaction",
             )
         if change is None:

@@ -368,6 +368,10 @@ def test_writes_beside_a_pending_compaction(tmp_path: Path, version: int) -> Non
     assert own(table) == own(Table.open(tmp_path)) == left
     with pytest.raises(UnsupportedFeatureError, match=rf"compaction {plan.instants[0]} of it is pending"):
         table.update({"ts": 1}, where="id = '3'")
+    with pytest.raises(
+        UnsupportedFeatureError, match=rf"a deleted one that comes back\), and compaction {plan.instants[0]}"
+    ):
+        table.upsert(rows(("2", "a", 12, 2)))
     table.maintenance.compact(instant=plan.instants[0])
     assert own(table) == own(Table.open(tmp_path)) == left
     assert sorted(len(item.log_files) for item in table.snapshot().slices()) == [0, 2]
