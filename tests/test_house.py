@@ -7,10 +7,10 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 287,
-    "modules without __init__": 261,
-    "code lines": 50887,
-    "longest module": 669,
+    "files in src": 288,
+    "modules without __init__": 262,
+    "code lines": 51136,
+    "longest module": 684,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 568,
     "public members of Table": 37,

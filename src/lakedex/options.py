@@ -42,13 +42,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOptions:
-    """Sizes and compression of base files, in bytes."""
+    """Sizes and compression of base files, in bytes, and the format of data blocks in log files."""
 
     max_file_size: int = 125_829_120
     small_file_limit: int = 104_857_600
     record_size_estimate: int = 1024
     compression: str = "zstd"
     row_group_bytes: int = 32 * 1024 * 1024
+    log_block_format: str = "avro"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,6 +348,7 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.copyonwrite.record.size.estimate": ("files.record_size_estimate", _positive_int),
     "hoodie.parquet.compression.codec": ("files.compression", _compression),
     "hoodie.parquet.block.size": ("files.row_group_bytes", _positive_int),
+    "hoodie.logfile.data.block.format": ("files.log_block_format", _one_of("avro", "parquet")),
     "hoodie.index.type": ("table.index_type", _one_of("BLOOM", "GLOBAL_BLOOM")),
     "hoodie.bloom.index.update.partition.path": ("tagging.update_partition_path", _bool),
     "hoodie.index.bloom.num_entries": ("bloom.num_entries", _positive_int),
@@ -461,6 +463,7 @@ ACTS_ON: dict[str, frozenset[str]] = {
     ),
     **dict.fromkeys(("indexes.column_stats", "indexes.bloom_filters"), frozenset({"rebuild_metadata"})),
     "files.small_file_limit": frozenset({"upsert", "insert", "merge"}),
+    "files.log_block_format": frozenset({"upsert", "insert", "update", "merge"}),
     "tagging.update_partition_path": frozenset({"upsert"}),
     "rows.duplicates": frozenset({"insert", "bulk_insert", "insert_overwrite"}),
     "rows.combine_before_insert": frozenset({"insert", "bulk_insert", "insert_overwrite"}),

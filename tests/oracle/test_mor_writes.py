@@ -117,3 +117,29 @@ def test_java_goes_on_with_our_log_files(
         assert_same_rows(own_rows(path), life.expected())
     assert_same_answers(path, java, ["value = 11", "value = 3", "ts > 10", "key = 'k6'", "value < 1"])
     assert_same_rows(java.read(path, options=READ_SKIPPING), life.expected())
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_erased_and_renamed_rows_and_parquet_log_blocks(
+    tmp_path: Path, java: JavaJudge, rust: RustJudge, version: int
+) -> None:
+    life = Life(tmp_path / "t", version, EVENT)
+    table, path = life.table, life.path
+    table.insert(life.put(10, 0, *(f"k{n}" for n in range(6))))
+    table.upsert(life.put(11, 1, "k0", "k1"))
+    table.delete(life.drop("k2").select(["key", "part"]))
+    life.drop("k0")
+    assert table.erase(keys=["k0", "k2"], all_partitions=True).is_verified
+    table.upsert(life.put(12, 2, "k1", "k4"), options={"hoodie.logfile.data.block.format": "parquet"})
+    assert_same_rows(java.read(path, options=READ_PLAIN), life.expected())
+    assert_same_rows(rust.read(path), life.expected())
+    life.java(java, pa.concat_tables([life.put(20, 4, "k1", "k4"), life.put(1, 4, "k0")]))
+    assert_same_rows(own_rows(path), life.expected())
+    table = Table.open(path)
+    life.drop("k1")
+    assert table.erase(where="value = 4 and key = 'k1'").is_verified
+    table.rename_column("value", "amount")
+    expected = life.expected().rename_columns(["key", "ts", "part", "amount"])
+    assert_same_rows(own_rows(path), expected)
+    assert_same_rows(java.read(path, options=READ_SKIPPING), expected)
+    assert_same_rows(rust.read(path), expected)

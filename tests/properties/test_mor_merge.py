@@ -12,10 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lakedex.errors import UnsupportedFeatureError
 from mor_kit import (
     COMMIT_TIME,
     EVENT_TIME,
     NO_VALUE,
+    OWN,
     SOFT,
     data_block,
     delete_block,
@@ -129,3 +131,88 @@ def test_the_model_agrees(mode: str, base: list[Any], blocks: list[Any]) -> None
     with tempfile.TemporaryDirectory() as folder:
         item = slice_of(Path(folder), table, *logs)
         assert values(merged(Path(folder), item, merging(mode, SOFT))) == model(base, blocks, mode)
+
+
+# ---------------------------------------------------------------------------------------------------- partial updates
+NOTED = OWN.append(pa.field("note", pa.int32()))
+PARTS: st.SearchStrategy[Any] = st.lists(
+    st.one_of(
+        st.tuples(
+            st.sampled_from(["value note", "value", "note"]), INSTANTS, st.lists(st.tuples(KEYS, TIMES), max_size=5)
+        ),
+        DELETES,
+    ),
+    max_size=7,
+)
+
+
+@dataclass(frozen=True)
+class Part(Record):
+    """A version that may lack columns."""
+
+    columns: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        return len(self.columns) == 2
+
+    def over(self, other: Part) -> Part:
+        return Part(self.key, self.ts, 0, columns=tuple(sorted({**dict(other.columns), **dict(self.columns)}.items())))
+
+
+def part_model(base: list[Any], blocks: list[Any], mode: str) -> list[tuple[Any, ...]] | None:
+    """Rows as ``PartialUpdateBufferedRecordMerger`` leaves them; None where a row cannot be completed."""
+    log: dict[str, Part] = {}
+    lost: set[str] = set()
+    for number, (kind, instant, entries) in enumerate(blocks, 1):
+        for key, ts in entries if instant != "009" else ():
+            gone = kind == "deletes"
+            columns = () if gone else tuple((name, number) for name in sorted(kind.split()))
+            new = Part(key, ts, 0, deleted=gone, in_block=gone, columns=columns)
+            old = log.get(key)
+            if old is not None and mode == EVENT_TIME and old.final and new.in_block:
+                continue
+            wins = old is None or newer_wins(old, new, mode)
+            lost = (
+                lost - {key} if new.deleted or new.whole else lost | {key} if old is not None and old.deleted else lost
+            )
+            if old is None or old.deleted or new.deleted:
+                log[key] = new if wins or old is None else old
+            else:
+                log[key] = new.over(old) if wins else old.over(new)
+    out = []
+    for number, (key, ts) in enumerate(base):
+        row = Part(key, ts, 0, columns=(("note", -number), ("value", -number)))
+        found = log.pop(key, None)
+        if found is None or not newer_wins(row, found, mode):
+            out.append(row)
+        elif not found.deleted:
+            out.append(found.over(row))
+    left = [record for record in log.values() if not record.deleted]
+    if (mode == COMMIT_TIME and lost) or not all(record.whole for record in left):
+        return None
+    return sorted(((r.key, r.ts, dict(r.columns)["value"], dict(r.columns)["note"]) for r in [*out, *left]), key=repr)
+
+
+@pytest.mark.parametrize("mode", [COMMIT_TIME, EVENT_TIME])
+@given(BASES, PARTS)
+@example([("a", 0)], [("value", "002", [("a", 2)]), ("note", "003", [("a", 1)]), ("value note", "004", [("a", 1)])])
+@example([("a", 1)], [("deletes", "002", [("a", None)]), ("value", "003", [("a", 1)]), ("note", "003", [("a", 1)])])
+def test_partial_updates(mode: str, base: list[Any], blocks: list[Any]) -> None:
+    stored = [(key, ts, -number, -number) for number, (key, ts) in enumerate(base)]
+    logs = []
+    for number, (kind, instant, entries) in enumerate(blocks, 1):
+        if kind == "deletes":
+            logs.append(delete_block([(k, NO_VALUE if ts is None else long_value(ts)) for k, ts in entries], instant))
+            continue
+        columns = [NOTED.field(name) for name in ("key", "ts", *kind.split())]
+        found = rows(*((key, ts, *[number] * (len(columns) - 2)) for key, ts in entries), own=pa.schema(columns))
+        logs.append(data_block(found, instant, **({"IS_PARTIAL": "true"} if len(columns) < len(NOTED) else {})))
+    expected = part_model(base, blocks, mode)
+    with tempfile.TemporaryDirectory() as folder:
+        item = slice_of(Path(folder), rows(*stored, own=NOTED) if base else None, *logs)
+        if expected is None:
+            with pytest.raises(UnsupportedFeatureError, match="cannot be completed"):
+                merged(Path(folder), item, merging(mode, NOTED))
+        else:
+            assert values(merged(Path(folder), item, merging(mode, NOTED)), *NOTED.names) == expected

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakedex import Table
-from lakedex.errors import CorruptFileError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from lakedex.errors import CorruptFileError, InvalidInputError, SchemaMismatchError
 
 ALL_TYPES = """
     select cast(id as string) id, concat('c', id % 3) city, id ts, cast(id as int) n, cast(id / 2 as float) f,
@@ -263,8 +263,6 @@ def test_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
 def test_where_a_column_or_a_path_is_odd(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"\$"):
         Table.create(tmp_path / "t", schema="id string, `$n` int", record_key="id", spark=spark)
-    with pytest.raises(UnsupportedFeatureError, match="merge-on-read"):
-        Table.create(tmp_path / "t", schema="id string", record_key="id", table_type="mor", spark=spark)
     odd = Table.create(
         tmp_path / "a b%{c}[d]", schema="id string, p string", record_key="id", partition_by="p", spark=spark
     )

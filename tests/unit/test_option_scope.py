@@ -59,6 +59,7 @@ VALUES = {
     "files.max_file_size": "100000",
     "files.small_file_limit": "1",
     "files.compression": "snappy",
+    "files.log_block_format": "parquet",
     "bloom.fpp": "0.01",
     "bloom.filter_type": "SIMPLE",
     "rows.duplicates": "none",
@@ -73,6 +74,7 @@ FLAGS = {f"{name}.{of.name}" for name, kind in GROUPS.items() for of in fields(k
 OPTIONS = {name: field for name, (field, _) in DONE.items() if field in ACTS_ON}
 NOT_READ_HERE = {
     "files.record_size_estimate",  # Of a table without rows.
+    "files.log_block_format",  # Of a merge-on-read table.
     "tagging.update_partition_path",  # Of a table with a global index.
     *(
         "indexes.column_stats",

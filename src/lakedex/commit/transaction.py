@@ -159,12 +159,12 @@ class PendingCommit:
         """Those of them whose new files would be lost if a compaction with this instant goes beside the write.
 
         From version 8 on a log file finds its slice by the time when it completes, before that by the base instant in
-        its name, which may be that of a compaction.
+        its name, which may be that of a compaction. A deleted key that comes back needs the base file that has it.
         """
         logs = {
             (result.partition, result.file_id)
             for result in self.results
-            if version < 8 and result.log is not None and result.log.base_instant != compaction
+            if result.log is not None and (result.inserted or (version < 8 and result.log.base_instant != compaction))
         }
         return self.gone | frozenset(logs)
 

@@ -4,7 +4,7 @@ A block counts if the instant in its header is committed and not after the insta
 block of the slice rolls that instant back. In Hudi: ``BaseHoodieLogRecordReader`` (1.1.1, its plain scan). Blocks
 merged by a log compaction are read as well as its result, which repeats them.
 
-Unsupported: blocks of partial updates. Blocks and files of change data are skipped, as in every snapshot.
+Blocks and files of change data are skipped, as in every snapshot.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pyarrow as pa
 from lakedex.codec.avro_vectorized import Datums, datum_schema, decode_datums, split_avro_block
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.log_block import LogBlock, decode_command_block, decode_delete_block, read_block_headers
-from lakedex.errors import CorruptFileError, UnsupportedFeatureError
+from lakedex.errors import CorruptFileError
 from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.file_slice import LogFile
 from lakedex.parquet.base_file_reader import parquet_columns
 from lakedex.types import RECORD_KEY
 
-__all__ = ["DataRows", "DeletedKeys", "read_log_files", "require_complete_rows"]
+__all__ = ["DataRows", "DeletedKeys", "log_keys", "log_schemas", "read_log_files"]
 
 
 SINGLE_READ_BYTES = 1 << 20
@@ -96,8 +96,6 @@ def read_log_files(
     log_files: Sequence[LogFile],
     counts: Callable[[str], bool],
     columns: Collection[str],
-    *,
-    partial_rows: bool = False,
 ) -> Iterator[DataRows | DeletedKeys]:
     """Read the log files of a slice, oldest first.
 
@@ -108,27 +106,44 @@ def read_log_files(
         log_files: Log files in Hudi's order.
         counts: Whether blocks of an instant are committed and not after the instant of the read.
         columns: Names of the requested columns.
-        partial_rows: Read blocks of partial updates as they are.
 
     Raises:
         CorruptFileError: The file is damaged in a way that an interrupted writer does not explain.
-        UnsupportedFeatureError: A block has partial updates, and ``partial_rows`` was not given.
     """
     for opened, block in _counted_blocks(files, log_files, counts, BUFFER_BYTES):
-        if not partial_rows:
-            _check_complete(opened.path, block)
         yield _read_block(opened, block, columns)
 
 
-def require_complete_rows(files: TableFiles, log_files: Sequence[LogFile], counts: Callable[[str], bool]) -> None:
-    """Check by the headers of the blocks that :func:`read_log_files` can read the log files of a slice.
+def log_schemas(files: TableFiles, log_files: Sequence[LogFile]) -> list[tuple[LogFile, str]]:
+    """Avro schemas of the data blocks of a slice, each with the log file; only headers are read.
+
+    Blocks of writes that are not committed count too, as they may be later; those that were rolled back do not.
 
     Raises:
         CorruptFileError: The file is damaged in a way that an interrupted writer does not explain.
-        UnsupportedFeatureError: A block has partial updates.
     """
-    for opened, block in _counted_blocks(files, log_files, counts, 0):
-        _check_complete(opened.path, block)
+    by_path = {files.path(log.relative_path): log for log in log_files}
+    found: dict[tuple[LogFile, str], None] = {}
+    for opened, block in _counted_blocks(files, log_files, lambda _: True, 0):
+        if block.block_type != "DELETE":
+            found[by_path[opened.path], _required(block, "SCHEMA", opened.path)] = None
+    return list(found)
+
+
+def log_keys(files: TableFiles, log: LogFile) -> pa.Array:
+    """Distinct record keys of one log file, those of deletes included, whatever became of the writes.
+
+    Raises:
+        CorruptFileError: The file is damaged in a way that an interrupted writer does not explain.
+    """
+    found = [pa.array([], pa.string())]
+    opened = _OpenLog(files.storage, files.path(log.relative_path), log.size, log.size <= SINGLE_READ_BYTES)
+    for block in opened.blocks:
+        if block.block_type in _COUNTED:
+            part = _read_block(opened, block, [RECORD_KEY])
+            keys = pa.array(part.keys, pa.string()) if isinstance(part, DeletedKeys) else part.rows[RECORD_KEY]
+            found += [keys] if isinstance(keys, pa.Array) else keys.chunks
+    return pa.concat_arrays([part.unique() for part in found]).unique()
 
 
 def _counted_blocks(
@@ -160,16 +175,6 @@ def _required(block: LogBlock, name: str, path: str) -> str:
 
 def _is_partial(block: LogBlock) -> bool:
     return block.header.get("IS_PARTIAL", "").lower() == "true"
-
-
-def _check_complete(path: str, block: LogBlock) -> None:
-    if _is_partial(block):
-        raise UnsupportedFeatureError(
-            f"{path}: the block at byte {block.offset} has partial updates (written by MERGE INTO with "
-            "hoodie.spark.sql.merge.into.partial.updates); lakedex does not merge columns one by one. Compact "
-            "the table with Hudi, or read it with Hudi",
-            feature="partial update log blocks",
-        )
 
 
 def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> DataRows | DeletedKeys:

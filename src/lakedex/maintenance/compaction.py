@@ -43,7 +43,6 @@ from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.maintenance.compaction_plan import (
     compaction_due,
-    groups_in_service,
     plan_operations,
     planned_operations,
     planned_slices,
@@ -65,7 +64,7 @@ from lakedex.metadata.writer import Keyed, write_delta_commit
 from lakedex.options import WriteOptions
 from lakedex.parquet.base_file_writer import BaseFileSettings
 from lakedex.reports import Report, counted
-from lakedex.snapshot.merge_on_read import MergeSettings, require_mergeable
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import (
     WRITE_ACTIONS,
@@ -269,9 +268,7 @@ def _plan(
 ) -> TableCompaction:
     """Write a plan of all that can be compacted now; ``runs`` checks before that lakedex can run it."""
     if runs:
-        before = handle.snapshot()
-        busy = groups_in_service(before.timeline)
-        require_mergeable(before, [i for i in before.slices(partitions) if (i.partition, i.file_id) not in busy])
+        MergeSettings.of(handle.snapshot())
     with table_lock(handle.files, options.lock) as lock:
         snapshot, clock = recovered(handle, options, lock)
         require_no_writers(snapshot)
@@ -501,7 +498,7 @@ def _begin(handle: TableContext, options: WriteOptions, requested: str) -> _Comp
             raise _damaged(snapshot)
         plan = planned_operations(snapshot.timeline, pending)
         slices = planned_slices(snapshot, pending, plan)
-        require_mergeable(snapshot, slices)
+        MergeSettings.of(snapshot)
         heartbeat = Heartbeat(handle.files, requested, options.heartbeat.interval_ms)
         heartbeat.start()
         try:

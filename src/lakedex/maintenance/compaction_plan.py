@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from lakedex.errors import CommitConflictError, CommitError, CorruptFileError
+from lakedex.errors import CommitConflictError, CommitError, CorruptFileError, UnsupportedFeatureError
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
 from lakedex.layout.names import join_path, parse_base_file_name, parse_log_file_name
 from lakedex.options import CompactionOptions
@@ -25,6 +26,7 @@ from lakedex.timeline.instant import Instant, instant_to_epoch_ms
 from lakedex.timeline.service_metadata import CompactionOperation, compaction_metrics, decode_compaction_plan
 
 __all__ = [
+    "busy_group",
     "compaction_due",
     "groups_in_service",
     "plan_operations",
@@ -49,6 +51,15 @@ def planned_operations(timeline: Timeline, instant: Instant) -> tuple[Compaction
 def groups_in_service(timeline: Timeline) -> dict[tuple[str, str], Instant]:
     """(partition, file id) of all groups in a pending compaction, log compaction or clustering, and its instant."""
     return {group: instant for instant in timeline.pending() for group in _groups_of(timeline, instant)}
+
+
+def busy_group(files: TableFiles, partition: str, file_id: str, service: str) -> UnsupportedFeatureError:
+    """An error: a group has to be rewritten beside a pending table service of it."""
+    return UnsupportedFeatureError(
+        f"{files}: file group {file_id} in partition {partition!r} has to be rewritten, and the table service "
+        f"{service} of it is pending; run that first",
+        feature="rewriting a file group beside its compaction",
+    )
 
 
 def _groups_of(timeline: Timeline, instant: Instant) -> Iterator[tuple[str, str]]:

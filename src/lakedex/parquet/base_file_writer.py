@@ -42,6 +42,7 @@ __all__ = [
     "BaseFileSettings",
     "BaseFileSummary",
     "BaseFileWriter",
+    "ParquetBlock",
     "RowGroupWriter",
     "column_bytes",
     "fill_masked",
@@ -574,6 +575,42 @@ class BaseFileWriter:
             self._sink.close()
         self._file.close()
         self._storage.delete(self._path)
+
+
+@dataclass(slots=True)
+class ParquetBlock:
+    """Content of a PARQUET_DATA block of a log file: a Parquet file (``HoodieParquetDataBlock``).
+
+    Memory: the rows of the block, and the encoded ones.
+
+    Attributes:
+        settings: of the table's base files.
+        rows: number of rows so far.
+        size: their bytes in memory, more than the content will have.
+    """
+
+    settings: BaseFileSettings
+    rows: int = field(init=False, default=0)
+    size: int = field(init=False, default=0)
+    _batches: list[pa.RecordBatch] = field(init=False, default_factory=list)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Append rows; all have the same columns."""
+        self._batches.append(rows)
+        self.rows += rows.num_rows
+        self.size += rows.nbytes
+
+    def content(self) -> bytes:
+        """The block's content; of at least one batch."""
+        sink, own = pa.BufferOutputStream(), self.settings
+        table = pa.Table.from_batches(self._batches).replace_schema_metadata()
+        writer = RowGroupWriter(sink, table.schema, own.compression, own.unique)
+        step = max(1, table.num_rows * own.row_group_bytes // max(table.nbytes, 1))
+        for start in range(0, table.num_rows, step):
+            writer.write(table.slice(start, step))
+        writer.close({"parquet.avro.schema": own.avro_schema, "writer.model.name": "avro"})
+        content: bytes = sink.getvalue().to_pybytes()
+        return content
 
 
 def write_parquet(

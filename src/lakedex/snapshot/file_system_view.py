@@ -171,7 +171,6 @@ class TableCache(MetadataFileCache):
     Attributes:
         schema: of the newest state, with the settings and the timeline that it was found by.
         footers: of base files.
-        whole_row_logs: path and size of log files that hold whole rows only.
         stored_keys: key generator, and whether its keys too, that was found to build the stored key text.
         last_metadata_clean: file name of a clean of the metadata table, and the earliest commit that it retained.
         indexes: values that indexes load from files that never change. Take :attr:`lock` to get or put one.
@@ -183,7 +182,6 @@ class TableCache(MetadataFileCache):
         self._timelines: dict[str, Timeline] = {}
         self.schema: tuple[TableConfig, Timeline, TableSchema] | None = None
         self.footers = FooterCache()
-        self.whole_row_logs: set[tuple[str, int]] = set()
         self.stored_keys: tuple[KeyGenerator, bool] | None = None
         self.last_metadata_clean = ("", "")
         self.indexes = TypedCache()

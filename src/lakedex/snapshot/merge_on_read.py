@@ -8,6 +8,9 @@ Hudi decides which version of a record key wins (``BufferedRecordMergerFactory``
   delete. Log records are merged among themselves first and the winner with the base row, so a base row with a larger
   ordering value comes back where such a delete was followed by a late record. Java reads and compacts it like that.
 
+Partial updates, which have some columns only, are merged by :mod:`lakedex.snapshot.partial_updates`; what no log record
+of a key has comes from the base row that they beat.
+
 Of several base rows of one key the first is merged and the others stay, as in Java.
 
 Ordering values compare as in Java: null is the smallest, and a null int counts as 0, Java's default ordering value. NaN
@@ -21,8 +24,7 @@ Memory: the log records of the slice, needed columns only, and one batch of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -34,9 +36,10 @@ import pyarrow.compute as pc
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice
-from lakedex.layout.log_reader import DataRows, DeletedKeys, read_log_files, require_complete_rows
+from lakedex.layout.log_reader import DataRows, DeletedKeys, read_log_files
 from lakedex.parquet.base_file_reader import iter_base_file
 from lakedex.parquet.conform import conform_stored
+from lakedex.snapshot.partial_updates import LogRecords, merge_records
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY, BoolArray, IntArray
@@ -51,7 +54,6 @@ __all__ = [
     "iter_merged_slice",
     "load_log",
     "ranks",
-    "require_mergeable",
     "sortable",
 ]
 
@@ -188,9 +190,6 @@ def _unlike(path: str, found: str, wanted: str) -> UnsupportedFeatureError:
 BATCH_ROWS = 65_536
 
 
-_THREADS = 8
-
-
 _MAX_BATCH_ROWS = 4 * BATCH_ROWS
 
 
@@ -318,29 +317,6 @@ def _check_merging(snapshot: Snapshot) -> None:
             raise refuse(f"its ordering field {name} lies inside of another column", "nested ordering field")
 
 
-def require_mergeable(snapshot: Snapshot, slices: Sequence[FileSlice]) -> None:
-    """Find out before any task runs whether the log files of some slices can be merged.
-
-    Headers of log files are read, of each file once in a process; those of version 6 hold whole rows only.
-
-    Raises:
-        UnsupportedFeatureError: as :func:`iter_merged_slice` would.
-    """
-    if snapshot.config.version < 8:
-        return
-    known = snapshot.cache.whole_row_logs
-    merge = MergeSettings.of(snapshot)
-
-    def look(item: FileSlice) -> list[tuple[str, int]]:
-        files = [(log.relative_path, log.size) for log in item.log_files]
-        if not known.issuperset(files):
-            require_complete_rows(snapshot.files, item.log_files, merge.counts)
-        return files
-
-    with ThreadPoolExecutor(_THREADS) as threads:
-        known.update(*threads.map(look, (item for item in slices if item.log_files)))
-
-
 def iter_merged_slice(
     files: TableFiles, item: FileSlice, needed: pa.Schema, merge: MergeSettings
 ) -> Iterator[pa.RecordBatch]:
@@ -446,10 +422,16 @@ class _Collected:
     deleted: list[BoolArray] = field(default_factory=list)
     final: list[BoolArray] = field(default_factory=list)
     ordering: list[list[pa.Array]] = field(default_factory=list)
+    lacking: dict[int, frozenset[str]] = field(default_factory=dict)
 
     def add_rows(self, found: DataRows) -> None:
         merge = self.merge
+        present = frozenset(found.rows.schema.names)
+        if found.is_partial and not present.issuperset(merge.ordering_fields):
+            raise _incomplete(merge, f"{found.path}: a partial update lacks an ordering column")
         for batch in found.rows.to_batches(max_chunksize=BATCH_ROWS):
+            if found.is_partial:
+                self.lacking[len(self.keys)] = frozenset(self.needed.names) - present
             by = conform_stored(batch, merge.ordering)
             ordering = [sortable(column) for column in by.columns]
             deleted = _soft_deletes(batch, merge.delete_marker)
@@ -484,6 +466,22 @@ class _Collected:
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         ordering = [pa.concat_arrays(parts) for parts in zip(*self.ordering, strict=True)]
         row, deleted, final = np.concatenate(self.row), np.concatenate(self.deleted), np.concatenate(self.final)
+        rows = pa.Table.from_batches(self.rows, self.needed)
+        if self.lacking:
+            by_time = _places(ordering) if self.merge.mode == _EVENT_TIME else None
+            batches, names = len(self.keys), self.needed.names
+            columns = [[name not in self.lacking.get(n, ()) for name in names] for n in range(batches)]
+            records = LogRecords(
+                codes=codes,
+                row=row,
+                deleted=deleted,
+                final=final,
+                rank=by_time,
+                block=np.repeat(np.arange(batches), [len(part) for part in self.keys]),
+                columns=np.array(columns, bool).reshape(batches, len(names)),
+            )
+            whole = np.array([n not in self.lacking for n in range(batches)])
+            return self._merged_partially(encoded.dictionary, records, whole, ordering, rows)
         if self.merge.mode == _EVENT_TIME:
             winner = _largest(codes, len(encoded.dictionary), row, final, ordering)
         else:
@@ -492,13 +490,56 @@ class _Collected:
             self.needed,
             self.merge.ordering_fields,
             keys=encoded.dictionary,
-            rows=pa.Table.from_batches(self.rows, self.needed),
+            rows=rows,
             row=row[winner],
             deleted=deleted[winner],
             # By commit time a log record always wins over the base row.
             final=final[winner] | (self.merge.mode != _EVENT_TIME),
             ordering=[column.take(pa.array(winner)) for column in ordering],
         )
+
+    def _merged_partially(
+        self, keys: pa.Array, records: LogRecords, whole: BoolArray, ordering: Sequence[pa.Array], rows: pa.Table
+    ) -> MergedLog:
+        """One record for each key, whose row is put together from several."""
+        merged = merge_records(records, len(keys), whole)
+        winner, by_time = merged.winner, records.rank is not None
+        deleted = records.deleted[winner]
+        if not by_time and merged.orphans.any():
+            key = keys[int(np.flatnonzero(merged.orphans)[0])].as_py()
+            raise _incomplete(self.merge, f"the row with key {key!r} was deleted, and has a partial update since")
+        columns = [
+            rows.column(place).take(pa.array(source, mask=source < 0))
+            for place, source in enumerate(merged.source[group] for group in merged.group)
+        ]
+        live = np.where(deleted, -1, np.arange(len(keys)))
+        return MergedLog(
+            self.needed,
+            self.merge.ordering_fields,
+            keys=keys,
+            rows=pa.Table.from_arrays(columns, schema=self.needed) if columns else pa.table({}),
+            row=live,
+            deleted=deleted,
+            final=records.final[winner] | (not by_time),
+            ordering=[column.take(pa.array(winner)) for column in ordering],
+            partial=~merged.whole & ~deleted,
+            lacks={name: merged.source[group] < 0 for name, group in zip(self.needed.names, merged.group, strict=True)},
+            merge=self.merge,
+        )
+
+
+def _places(ordering: Sequence[pa.Array]) -> IntArray:
+    """Numbers in the order of all ordering values of a record together; equal values have equal ones."""
+    by = np.stack([ranks(column) for column in ordering], axis=1) if ordering else np.zeros((0, 0), np.int64)
+    return np.unique(by, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _incomplete(merge: MergeSettings, what: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"table '{merge.table}': {what}, so its row cannot be completed; Hudi cannot read it either. Roll back the "
+        "write, or read with query_type='read_optimized'",
+        feature="partial updates without the row that they change",
+    )
 
 
 def load_log(
@@ -585,6 +626,9 @@ class MergedLog:
         deleted: whether the record is a delete.
         final: whether it wins over a base row whatever the ordering values are.
         ordering: the ordering values, as :func:`sortable` gives them.
+        partial: keys whose log records leave columns to the base row; None for no key.
+        lacks: of these columns, by name, the keys for which they do.
+        merge: of the table, for messages.
     """
 
     needed: pa.Schema
@@ -595,6 +639,9 @@ class MergedLog:
     deleted: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     final: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
     ordering: list[pa.Array] = field(default_factory=list)
+    partial: BoolArray | None = None
+    lacks: Mapping[str, BoolArray] = field(default_factory=dict)
+    merge: MergeSettings | None = None
     _met: BoolArray = field(init=False)
     _beaten: BoolArray = field(init=False)
     _placed: BoolArray = field(init=False)
@@ -613,6 +660,8 @@ class MergedLog:
         """The rows of a batch of the base file that no log record takes the place of."""
         if not self.keys_count:
             return batch
+        if self.partial is not None:
+            return self._put_in_place(batch, MergeCounts())
         places, _ = self._beaten_by_log(batch)
         keep = np.ones(batch.num_rows, bool)
         keep[places] = False
@@ -620,9 +669,13 @@ class MergedLog:
 
     def merge_base(self, batch: pa.RecordBatch, counts: MergeCounts) -> list[pa.RecordBatch]:
         """The rows of a batch of the base file, those of the log in the places of the rows that they beat."""
+        merged = self._put_in_place(batch, counts)
+        return [merged] if merged.num_rows else []
+
+    def _put_in_place(self, batch: pa.RecordBatch, counts: MergeCounts) -> pa.RecordBatch:
         places, codes = self._beaten_by_log(batch) if self.keys_count else (np.zeros(0, np.int64),) * 2
         if self.rows is None or not len(places):
-            return [batch] if batch.num_rows else []
+            return batch
         gone = self.deleted[codes]
         counts.deleted += int(np.count_nonzero(gone))
         counts.updated += int(np.count_nonzero(~gone))
@@ -630,9 +683,24 @@ class MergedLog:
         order, keep = np.arange(batch.num_rows), np.ones(batch.num_rows, bool)
         order[places[~gone]] = batch.num_rows + np.arange(np.count_nonzero(~gone))
         keep[places[gone]] = False
-        both = pa.concat_tables([pa.Table.from_batches([batch]), self.rows.take(pa.array(self.row[codes[~gone]]))])
-        found: list[pa.RecordBatch] = both.take(pa.array(order[keep])).combine_chunks().to_batches()
-        return found
+        stored = pa.Table.from_batches([batch]).select(self.needed.names)
+        taken = self.rows.take(pa.array(self.row[codes[~gone]]))
+        if self.partial is not None:
+            taken = self.completed(taken, codes[~gone], stored.take(pa.array(places[~gone])))
+        both = pa.concat_tables([stored, taken])
+        chosen = both.take(pa.array(order[keep]))
+        return pa.RecordBatch.from_arrays([column.combine_chunks() for column in chosen.columns], schema=chosen.schema)
+
+    def completed(self, rows: pa.Table, codes: IntArray, base: pa.Table) -> pa.Table:
+        """Rows of the log, for keys with these numbers, with what they lack from base rows of the same keys."""
+        columns, own = [], np.arange(len(codes))
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            lacking = self.lacks[name][codes] if name in self.lacks else np.zeros(len(codes), bool)
+            if lacking.any():
+                both = pa.chunked_array([*column.chunks, *base.column(name).chunks], column.type)
+                column = both.take(pa.array(np.where(lacking, own + len(codes), own)))
+            columns.append(column)
+        return pa.Table.from_arrays(columns, schema=rows.schema)
 
     def _beaten_by_log(self, batch: pa.RecordBatch) -> tuple[IntArray, IntArray]:
         """Places of the rows of a batch that a log record beats, and the numbers of those records."""
@@ -658,7 +726,11 @@ class MergedLog:
         """The log's own rows: those that are no deletes, that no base row has beaten, and that took no row's place."""
         if self.rows is None:
             return
-        rows = np.sort(self.row[~self.deleted & ~self._beaten & ~self._placed])
+        own = ~self.deleted & ~self._beaten & ~self._placed
+        if self.keys is not None and self.merge is not None and self.partial is not None and self.partial[own].any():
+            key = self.keys[int(np.flatnonzero(own & self.partial)[0])].as_py()
+            raise _incomplete(self.merge, f"the base file has no row with key {key!r}, which has a partial update")
+        rows = np.sort(self.row[own])
         for start in range(0, len(rows), BATCH_ROWS):
             chosen = self.rows.take(pa.array(rows[start : start + BATCH_ROWS]))
             yield from chosen.combine_chunks().to_batches()

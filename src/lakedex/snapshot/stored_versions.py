@@ -117,8 +117,8 @@ def _merged(keys: pa.Array, position: IntArray, repeated: BoolArray, base: pa.Ta
     if log.rows is not None and len(base.schema):
         from_log = _taken(log.rows, np.where(wins & ~dead, log.row[at], -1))
         columns = [
-            _either(wins, one.combine_chunks(), other.combine_chunks())
-            for one, other in zip(from_log.columns, base.columns, strict=True)
+            _either(wins & ~(log.lacks[name][at] & ~dead) if name in log.lacks else wins, *map(_whole, both))
+            for name, *both in zip(base.schema.names, from_log.columns, base.columns, strict=True)
         ]
         rows = pa.table(columns, schema=base.schema)
     return StoredVersions(position, live, in_base | in_log, repeated, rows, bound)
@@ -129,6 +129,10 @@ def _either(first: BoolArray, one: pa.Array, other: pa.Array) -> pa.Array:
     rows = np.arange(len(first))
     both = pa.chunked_array([one, other.cast(one.type)])
     return both.take(pa.array(np.where(first, rows, rows + len(first)))).combine_chunks()
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()
 
 
 def _taken(table: pa.Table, rows: IntArray) -> pa.Table:

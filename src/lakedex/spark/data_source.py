@@ -39,7 +39,7 @@ from lakedex.scan.plan import plan_scan
 from lakedex.scan.slice_reader import SliceReader, iter_slice_rows
 from lakedex.scan.time_travel import snapshot_at
 from lakedex.snapshot.file_system_view import TableCache
-from lakedex.snapshot.merge_on_read import MergeSettings, require_mergeable
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.data_source_filters import PushedFilter, column_at, pushed_predicate
@@ -340,7 +340,6 @@ class _Reader(DataSourceReader):
         """Kept files, small ones together. Never empty, so that a task without files is known from a lost one."""
         try:
             plan = plan_scan(self._planned_on(), BoundPredicate.of(self._where), use_indexes=self._skipping)
-            require_mergeable(self._planned_on(), plan.slices)
             return [InputPartition(slices) for slices in packed(plan.slices)] or [InputPartition(())]
         except LakedexError as error:
             # PySpark takes a NotImplementedError for a reader without partitions, and would read nothing.

@@ -32,7 +32,7 @@ from lakedex.layout.keys import partition_paths, partition_values
 from lakedex.parquet.conform import conform
 from lakedex.scan.plan import ScanPlan, plan_scan
 from lakedex.scan.slice_reader import SliceReader, iter_slice_rows
-from lakedex.snapshot.merge_on_read import MergeSettings, require_mergeable
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.engine import SparkEngine, SparkFrame
@@ -86,7 +86,6 @@ def merged_slices_frame(
     Raises:
         UnsupportedFeatureError: Log records are merged in a way that lakedex does not know.
     """
-    require_mergeable(snapshot, slices)
     names = {item.name for item in slices}
     reader = SliceReader(
         files=snapshot.files,

@@ -144,9 +144,11 @@ class Maintenance:
             CommitError: a plan names a file that does not exist, or leaves one out.
 
         Example:
-            >>> trips = lakedex.Table.create(path, frame.schema, record_key="id", table_type="mor")
-            >>> trips.maintenance.compact().instants
-            ()
+            >>> logged = Table.create(folder / "logged", trips.schema, record_key="id", table_type="mor")
+            >>> [logged.upsert(trips).files_written for commit in ("base file", "log file")]
+            [1, 1]
+            >>> logged.maintenance.compact().log_files
+            1
         """
         parsed = self._table.parse(options, "compact")
         if target_io is not None:
@@ -265,7 +267,8 @@ class Maintenance:
     def rewrite_files(self, *, txn: Txn = None, options: Options = None) -> WriteResult:
         """Rewrite the files that hold dropped columns or narrower types, in the table's schema; rows do not change.
 
-        Afterwards the name of a dropped column can be added again.
+        Afterwards the name of a dropped column can be added again. Log files with such columns are merged into the new
+        base files.
 
         Args:
             txn: ``(application, batch)``, as in :meth:`lakedex.Table.upsert`.
@@ -275,6 +278,7 @@ class Maintenance:
             The commit; its ``instant`` is None if no file had to be rewritten.
 
         Raises:
+            UnsupportedFeatureError: a pending compaction is to rewrite such a file group.
             CommitConflictError: other writers changed the same file groups more often than the retry option allows.
 
         Example:

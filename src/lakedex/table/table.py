@@ -488,7 +488,8 @@ class Table:
         """Delete rows and prove it; the report also names the files and commits that still hold them.
 
         The indexes find the files, and only those that hold a row are rewritten. As with :meth:`delete`, rows go by
-        their keys: if ``insert`` has made two rows of one key, both go.
+        their keys: if ``insert`` has made two rows of one key, both go. On merge-on-read tables slices with any version
+        of a key, a deleted one too, become base files of their merged rows.
 
         Args:
             keys: keys, as :meth:`delete` takes them.
@@ -504,6 +505,7 @@ class Table:
 
         Raises:
             InvalidInputError: neither or both of keys and a condition, or keys that do not fit the table.
+            UnsupportedFeatureError: a pending compaction is to rewrite a file group with such a key.
             CommitConflictError: another writer committed after the rows of a condition were read.
 
         Example:

@@ -36,7 +36,7 @@ from lakedex.io.liveness import ProcessIdentity
 from lakedex.layout.file_slice import FileSlice
 from lakedex.options import TaggingOptions
 from lakedex.reports import TaggingReport
-from lakedex.snapshot.merge_on_read import MergeSettings, require_mergeable
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.snapshot import Limits, Snapshot
 from lakedex.tagging.candidates import CandidateFile, KeyRanges
 from lakedex.tagging.keyed_rows import FILE, KEY, PARTITION
@@ -150,7 +150,6 @@ def _merging(
     }
     if not by_number:
         return None
-    require_mergeable(snapshot, list(by_number.values()))
     return by_number, MergeSettings.of(snapshot)
 
 

@@ -20,7 +20,8 @@ from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFe
 from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
 from lakedex.io.locks import table_lock
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import BaseFile, FileSlice
+from lakedex.maintenance.compaction_plan import busy_group, groups_in_service
 from lakedex.options import WriteOptions
 from lakedex.reports import WriteResult
 from lakedex.snapshot.schema import nearest
@@ -33,7 +34,15 @@ from lakedex.types import META_COLUMNS, Operation
 from lakedex.write.file_assignment import FileGroupTarget
 from lakedex.write.file_group_tasks import RewriteGroup, WriteFileGroups
 from lakedex.write.file_group_writer import file_group_writer
-from lakedex.write.schema_evolution import added_paths, files_holding, require_free_names, stored_schema, type_at, wider
+from lakedex.write.schema_evolution import (
+    added_paths,
+    files_holding,
+    require_free_names,
+    stored_columns,
+    stored_schema,
+    type_at,
+    wider,
+)
 
 __all__ = [
     "add_columns",
@@ -110,7 +119,7 @@ class _Alteration:
 
     schema: pa.Schema
     comments: Mapping[str, str] | None = None
-    rewritten: Sequence[BaseFile] = ()
+    rewritten: Sequence[FileSlice] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
     retired: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -177,7 +186,7 @@ def rename_column(handle: TableContext, options: WriteOptions, old: str, new: st
         return _Alteration(
             schema=schema,
             comments={path: snapshot.comments[older] for path, older in moved.items()},
-            rewritten=holding,
+            rewritten=list(holding),
             renames={spelled: new},
             retired=(spelled,),
             notes=(note,),
@@ -222,7 +231,7 @@ def widen_column(handle: TableContext, options: WriteOptions, column: str, kind:
             return _Alteration(schema=schema)
         holding = files_holding(snapshot, spelled)
         note = f"rewrote {len(holding)} files: Java reads older floats with other digits than other readers"
-        return _Alteration(schema=schema, rewritten=holding, notes=(note,))
+        return _Alteration(schema=schema, rewritten=list(holding), notes=(note,))
 
     return _run(handle, options, alter)
 
@@ -246,15 +255,14 @@ def rewrite_files(handle: TableContext, options: WriteOptions) -> WriteResult:
     """Rewrite the files with columns or types that differ from the schema."""
 
     def alter(snapshot: Snapshot) -> _Alteration:
-        stale: dict[str, bool] = {}
+        stale: list[FileSlice] = []
         retired: set[str] = set()
-        for base in snapshot.base_files():
-            if base.instant not in stale:
-                stored = snapshot.stored_schema(base)
-                stale[base.instant] = _differs(stored, snapshot.schema)
-                retired.update(set(stored.names) - set(snapshot.schema.names) - set(META_COLUMNS))
-        files = [base for base in snapshot.base_files() if stale[base.instant]]
-        return _Alteration(schema=snapshot.schema, rewritten=files, retired=tuple(sorted(retired)))
+        for item, stored in stored_columns(snapshot):
+            if any(_differs(columns, snapshot.schema) for _, columns in stored):
+                stale.append(item)
+            for _, columns in stored:
+                retired.update(set(columns.names) - set(snapshot.schema.names) - set(META_COLUMNS))
+        return _Alteration(schema=snapshot.schema, rewritten=stale, retired=tuple(sorted(retired)))
 
     return _run(handle, options, alter)
 
@@ -294,8 +302,8 @@ def _attempt(
     if same and not change.rewritten:
         transaction.cancel()
         return WriteResult(instant=None, operation=operation, notes=("no file had to be rewritten",))
-    _require_no_logs(snapshot, change)
-    transaction.require_unplanned({(base.partition, base.file_id) for base in change.rewritten})
+    _require_rewritable(snapshot, change)
+    transaction.require_unplanned({(item.partition, item.file_id) for item in change.rewritten})
     collecting = collectors(
         CollectContext(
             snapshot=snapshot,
@@ -316,8 +324,11 @@ def _attempt(
         writer=file_group_writer(snapshot, change.schema, policy, options, instant, change.renames),
         collectors=collecting,
     )
-    rows = _row_counts(snapshot, change.rewritten)
-    targets = [FileGroupTarget(base.partition, base.file_id, base, rows.get(base, 0)) for base in change.rewritten]
+    found = [(item, item.base_file) for item in change.rewritten if item.base_file is not None]
+    rows = _row_counts(snapshot, [base for _, base in found])
+    targets = [
+        FileGroupTarget(item.partition, item.file_id, base, rows.get(base, 0), item=item) for item, base in found
+    ]
     label = f"lakedex {snapshot.config.name}: rewriting {len(targets)} files"
     results = handle.engine.run(RewriteGroup(task, change.schema), targets, label)
     # A concurrent commit may have added files with the old names after the check.
@@ -342,18 +353,22 @@ def _attempt(
     )
 
 
-def _require_no_logs(snapshot: Snapshot, change: _Alteration) -> None:
-    """Refuse to rewrite base files whose rows are changed by log files.
+def _require_rewritable(snapshot: Snapshot, change: _Alteration) -> None:
+    """Refuse to rewrite slices without base file, and those that a pending table service rewrites.
 
     Raises:
-        UnsupportedFeatureError: names such a file.
+        UnsupportedFeatureError: names such a slice.
     """
-    rewritten = set(change.rewritten)
-    for item in snapshot.slices() if rewritten else ():
-        if item.log_files and item.base_file in rewritten:
+    busy = groups_in_service(snapshot.timeline) if change.rewritten else {}
+    for item in change.rewritten:
+        service = busy.get((item.partition, item.file_id))
+        if service is not None and not snapshot.timeline.is_clustering(service):
+            raise busy_group(snapshot.files, item.partition, item.file_id, service.requested)
+        if item.base_file is None:
             raise UnsupportedFeatureError(
-                f"{snapshot.files}: the change rewrites {item.name}, which has log files; compact the table first",
-                feature="rewriting slices with log files",
+                f"{snapshot.files}: the change rewrites {item.name}, whose file group has no base file; compact the "
+                "table first",
+                feature="rewriting slices without base file",
             )
 
 

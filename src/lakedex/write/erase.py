@@ -1,9 +1,10 @@
 """Erase rows permanently: delete them, find the older files that still have them, and verify the result by a query.
 
 A delete writes new versions of the files with the rows. The old versions stay for time travel until they are cleaned.
-They are searched like files in a write: by key ranges, bloom filters and key columns.
+They are searched like files in a write: by key ranges, bloom filters and key columns. On merge-on-read tables slices
+with any version of a key become base files of their merged rows, and log files are read for records of the keys.
 
-Memory: the driver has up to ``proof_keys`` keys; the frame of keys stays with the engine.
+Memory: the driver has up to ``proof_keys`` keys; the frame of keys stays with the engine. A task has a log file's keys.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from lakedex.commit.transaction import WriteContext
 from lakedex.display.blocks import ROWS, Block, Card, Facts, Grid, Notice, Notices, Tone, notes
 from lakedex.engine import Frame
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.layout.file_slice import BaseFile, FileSlice
-from lakedex.layout.names import parse_base_file_name
+from lakedex.io.storage import TableFiles
+from lakedex.layout.file_slice import BaseFile, DataFile, FileSlice, LogFile
+from lakedex.layout.log_reader import log_keys
+from lakedex.layout.names import parse_base_file_name, parse_log_file_name
 from lakedex.options import TaggingOptions, WriteOptions
 from lakedex.printing import printable
 from lakedex.reports import Report, TaggingReport, WriteResult, counted
@@ -32,7 +35,7 @@ from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.tagging.candidates import find_key_ranges
 from lakedex.tagging.keyed_rows import FILE, KEY, PARTITION
 from lakedex.tagging.tagging import tag
-from lakedex.types import PARTITION_PATH, RECORD_KEY, Operation, TableType, size_text
+from lakedex.types import PARTITION_PATH, RECORD_KEY, Operation, size_text
 from lakedex.write.input_rows import array_of
 from lakedex.write.operations import Deletion, delete_keys, delete_stored, prepared_frame, require_record_key, writable
 from lakedex.write.pipeline import run_write
@@ -50,15 +53,15 @@ class Erased:
         snapshot: Table after the delete.
         keys: Distinct keys with their partition paths (null for any), if they are few.
         found_again: Number of keys that a second search found in the current files, if they are many.
-        retained_in: Older base files with a row of one of the keys.
-        older_files: Number of older base files.
+        retained_in: Older files with a row of one of the keys, or a delete of it.
+        older_files: Number of older files.
     """
 
     result: WriteResult
     snapshot: Snapshot
     keys: pa.Table | None
     found_again: int | None
-    retained_in: tuple[BaseFile, ...]
+    retained_in: tuple[DataFile, ...]
     older_files: int
 
 
@@ -67,7 +70,7 @@ def erase_rows(handle: TableContext, data: Any, deletion: Deletion, options: Wri
     ctx = WriteContext.begin(options)
     engine = handle.engine
     with prepared_frame(handle, data, deletion.prepare) as frame:
-        result = run_write(handle, deletion.spec(frame), options, ctx)
+        result = run_write(handle, deletion.spec(frame, rewrites=True), options, ctx)
         now = handle.snapshot()
         snapshot = now if result.instant is None else now.at(result.instant)
         # Each task may return the same pair.
@@ -76,30 +79,84 @@ def erase_rows(handle: TableContext, data: Any, deletion: Deletion, options: Wri
         few, matches = pairs.num_rows <= most, TaggingReport()
         if not few:
             _files_with_keys(handle, frame, snapshot, deletion, options.tagging, matches)
-        old = _older(now, snapshot)
-        files = _files_with_keys(handle, frame, old, deletion, options.tagging, TaggingReport())
+        old, logs = _older(now, snapshot)
+        files: list[DataFile] = [*_files_with_keys(handle, frame, old, deletion, options.tagging, TaggingReport())]
+        files += _logs_with_keys(handle, frame, logs, deletion)
     return Erased(
         result=result,
         snapshot=snapshot,
         keys=pairs if few else None,
         found_again=None if few else matches.matches,
         retained_in=tuple(files),
-        older_files=len(old.slices()),
+        older_files=len(old.slices()) + len(logs),
     )
 
 
-def _older(now: Snapshot, snapshot: Snapshot) -> Snapshot:
-    """Snapshot of the base files that still exist but are no longer part of the table."""
-    current = {(base.partition, base.name) for base in snapshot.base_files()}
-    slices = []
+def _older(now: Snapshot, snapshot: Snapshot) -> tuple[Snapshot, list[LogFile]]:
+    """Snapshot of the base files that still exist but are no longer part of the table, and log files.
+
+    Slices with log files may hold more than their merged rows show: their files are searched too.
+    """
+    whole = {(item.partition, item.name) for item in snapshot.slices() if not item.log_files}
+    slices, version = list[FileSlice](), now.config.version
+    logs: list[LogFile] = []
     for partition, files in now.listing().items():
         for name, size in files.items():
-            parsed = parse_base_file_name(name)
-            if parsed is None or (partition, name) in current or not now.timeline.is_committed(parsed.instant):
-                continue
-            base = BaseFile(partition, name, size, parsed.file_id, parsed.instant)
-            slices.append(FileSlice(partition, parsed.file_id, parsed.instant, base))
-    return now.with_slices(slices)
+            base, log = parse_base_file_name(name), parse_log_file_name(name)
+            if base is not None and (partition, name) not in whole and now.timeline.is_committed(base.instant):
+                found = BaseFile(partition, name, size, base.file_id, base.instant)
+                slices.append(FileSlice(partition, base.file_id, base.instant, found))
+            # Version 6 names a log file by the instant of its slice, which may be that of a pending compaction.
+            elif log is not None and not log.cdc and (version < 8 or now.timeline.is_committed(log.instant)):
+                logs.append(LogFile(partition, name, size, log.instant))
+    return now.with_slices(slices), logs
+
+
+def _logs_with_keys(handle: TableContext, frame: Frame, logs: Sequence[LogFile], deletion: Deletion) -> list[LogFile]:
+    """Log files with a record of one of the keys."""
+    if not logs:
+        return []
+    engine, on = handle.engine, [KEY] if deletion.any_partition else [KEY, PARTITION]
+    keys = engine.map(frame, _Columns(pa.schema([frame.schema.field(name) for name in on])))
+    stored = engine.map(engine.numbers(len(logs)), _LogKeys(handle.files, tuple(logs), tuple(on)))
+    numbers = engine.collect(engine.map(engine.join(keys, stored, on), _FilesOnly())).column(0).to_numpy()
+    return [logs[number] for number in np.unique(numbers).tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Some columns of a frame."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Those of each batch."""
+        for batch in batches:
+            yield batch.select(self.schema.names)
+
+
+@dataclass(frozen=True, slots=True)
+class _LogKeys:
+    """Distinct keys of log files, by number, those of deletes and of blocks that do not count included."""
+
+    files: TableFiles
+    logs: tuple[LogFile, ...]
+    on: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """(file number, key, partition); without the partition for keys of all of them."""
+        return pa.schema([(FILE, pa.int32()), *((name, pa.string()) for name in self.on)])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Those of one task's files."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                log = self.logs[number]
+                keys = log_keys(self.files, log)
+                columns = {FILE: pa.repeat(pa.scalar(number, pa.int32()), len(keys)), KEY: keys}
+                columns[PARTITION] = pa.repeat(pa.scalar(log.partition, pa.string()), len(keys))
+                yield pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
 def _files_with_keys(
@@ -144,7 +201,7 @@ class _Distinct:
 
 @dataclass(frozen=True, slots=True)
 class _FilesOnly:
-    """Numbers of files with a key, each once per batch."""
+    """Numbers of files with a key, each once per batch; null for none is left out."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -154,7 +211,8 @@ class _FilesOnly:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Distinct files of one task."""
         for batch in batches:
-            yield pa.RecordBatch.from_arrays([batch.column(0).unique()], schema=self.schema)
+            numbers = batch.column(batch.schema.get_field_index(FILE)).drop_null().unique()
+            yield pa.RecordBatch.from_arrays([numbers], schema=self.schema)
 
 
 ProofBy = Literal["full", "index"]
@@ -202,8 +260,8 @@ class EraseReport(Report):
         plan: Plan of an erasure by a condition; None for keys.
         tagging: Report of how the files of the keys were found.
         proof: Query that finds no rows.
-        retained_in: Older versions of files with a row of one of the keys. Rows that matched a condition only in an
-            older commit are not among the keys.
+        retained_in: Older versions of files with a row of one of the keys, log files with a delete of one too. Rows
+            that matched a condition only in an older commit are not among the keys.
         readable_at: Older commits at which time travel can still read the rows.
         notes: Further remarks.
         seconds: Duration of the call.
@@ -219,7 +277,7 @@ class EraseReport(Report):
     plan: ScanPlan | None
     tagging: TaggingReport
     proof: EraseProof
-    retained_in: tuple[BaseFile, ...] = ()
+    retained_in: tuple[DataFile, ...] = ()
     readable_at: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -231,7 +289,7 @@ class EraseReport(Report):
 
     @property
     def is_physical(self) -> bool:
-        """Whether no base file has a row of the keys."""
+        """Whether no file has a row of the keys."""
         return not self.retained_in
 
     def card(self) -> Card:
@@ -246,7 +304,7 @@ class EraseReport(Report):
         if self.tagging.source != "none":
             blocks.append(self.tagging.funnel())
         if self.retained_in:
-            files = [(base.relative_path, size_text(base.size)) for base in self.retained_in[:ROWS]]
+            files = [(file.relative_path, size_text(file.size)) for file in self.retained_in[:ROWS]]
             title = "older files that hold the rows until they are cleaned"
             blocks.append(Grid(("file", "size"), files, ("size",), len(self.retained_in), title, "retained_in has all"))
             blocks.append(Facts([("readable by as_of", ", ".join(self.readable_at[:SHOWN]) or "none")]))
@@ -323,12 +381,6 @@ def erase(
     if proof not in (None, "full", "index"):
         raise InvalidInputError(f"proof is 'full', 'index' or None, not {proof!r}")
     before = writable(handle)
-    if before.config.table_type == TableType.MERGE_ON_READ:
-        raise UnsupportedFeatureError(
-            f"{handle.files}: a merge-on-read table keeps old versions of rows in base and log files until it is "
-            "compacted and cleaned; delete the rows, then run compaction and maintenance.clean()",
-            feature="erasing from merge-on-read tables",
-        )
     plan = None
     if where is not None:
         if not isinstance(where, str):

@@ -39,7 +39,7 @@ class FileGroupTarget:
         base: its current base file; None for a new group.
         expected_rows: rows that the new base file will have.
         item: its slice, where that may have log files.
-        appends: the rows go to a new log file of that slice; else to a new base file.
+        appends: the rows go to a new log file of that slice; else to a new base file of all its rows.
         service: instant of a pending compaction of the group, which no new base file may overtake; None for none.
     """
 

@@ -215,7 +215,7 @@ class BaseFileGroupWriter:
                 if stored is not None:
                     built.merge(stored, incoming, may_grow=growth > 0, renames=self.renames)
                 inserted = self._insert(built, target, incoming)
-                changed = inserted or incoming.updated or incoming.deleted or self.policy.effects is Effects.NONE
+                changed = inserted or incoming.updated or incoming.deleted or self._rewrites(target)
                 if target.base is not None and not changed:
                     # Every incoming row was older than the stored one: the file stays as it is.
                     writer.abort()
@@ -248,6 +248,11 @@ class BaseFileGroupWriter:
             parts={index: collector.finish(file) for index, collector in collecting.items()},
             seconds=time.perf_counter() - started,
         )
+
+    def _rewrites(self, target: FileGroupTarget) -> bool:
+        """Whether the rows are written again as they are: log files may hold older versions of them."""
+        merged = target.item is not None and bool(target.item.log_files) and not target.appends
+        return merged or self.policy.effects is Effects.NONE
 
     def _incoming(
         self,

@@ -37,7 +37,7 @@ from lakedex.index.written_file import Collector, FileCollector, FinishedFile, W
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import LogFileName, parse_log_file_name
-from lakedex.parquet.base_file_writer import BaseFileSummary
+from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileSummary, ParquetBlock
 from lakedex.parquet.conform import decode_dictionary
 from lakedex.snapshot.merge_on_read import MergeSettings, compare, sortable
 from lakedex.snapshot.snapshot import Snapshot
@@ -67,6 +67,7 @@ class LogFileGroupWriter:
         avro_schema: of the rows, meta fields included.
         merge: how readers merge log records.
         version: of the table.
+        block_format: of data blocks, ``avro`` or ``parquet``.
         block_bytes: size of a data block from which on the next one begins.
     """
 
@@ -74,14 +75,21 @@ class LogFileGroupWriter:
     avro_schema: str
     merge: MergeSettings
     version: int
+    block_format: str = "avro"
     block_bytes: int = BLOCK_BYTES
 
     @classmethod
-    def of(cls, snapshot: Snapshot, bases: BaseFileGroupWriter) -> LogFileGroupWriter:
+    def of(cls, snapshot: Snapshot, bases: BaseFileGroupWriter, block_format: str) -> LogFileGroupWriter:
         """The writer for a table; ``bases`` is that of its base files."""
         for name in (merge := MergeSettings.of(snapshot)).ordering_fields:
             require_ordering_type(merge.schema.field(name).type)
-        return cls(bases=bases, avro_schema=bases.settings.avro_schema, merge=merge, version=snapshot.config.version)
+        return cls(
+            bases=bases,
+            avro_schema=bases.settings.avro_schema,
+            merge=merge,
+            version=snapshot.config.version,
+            block_format=block_format,
+        )
 
     @property
     def texts(self) -> set[str]:
@@ -123,11 +131,12 @@ class LogFileGroupWriter:
         columns = self._policy.partition_columns if (incoming.moves == STAYS_HERE).any() else ()
         stored = stored_versions(self._files, target.item, incoming.keys, self.merge, columns)
         change = self._change(incoming, stored)
-        if change is None and target.service is not None:
+        # After the compaction only a log file would have a key that comes back, which no index finds.
+        if target.service is not None and (change is None or not change.stored.live[change.data].all()):
             raise UnsupportedFeatureError(
                 f"{self._files}: file group {target.file_id} in partition {target.partition!r} has to be written as a "
-                "base file (a smaller ordering value than the stored one, or a key that it has twice), and compaction "
-                f"{target.service} of it is pending; run that first",
+                "base file (a smaller ordering value than the stored one, a key that it has twice, or a deleted one "
+                f"that comes back), and compaction {target.service} of it is pending; run that first",
                 feature="rewriting a file group beside its compaction",
             )
         if change is None:
@@ -195,7 +204,8 @@ class LogFileGroupWriter:
         """Write the file; its size."""
         header = {"INSTANT_TIME": self.bases.instant, "SCHEMA": self.avro_schema}
         base_instant = target.base.instant if target.base is not None and self.version >= 8 else None
-        blocks = _Blocks(header, base_instant, change.stored.position, self.block_bytes)
+        parquet = self.bases.settings if self.block_format == "parquet" else None
+        blocks = _Blocks(header, base_instant, change.stored.position, self.block_bytes, parquet)
         with files.storage.open_output(path) as file:
             blocks.write_rows(file, self._rows(change), change.data, collectors)
             if len(change.deletes):
@@ -293,6 +303,7 @@ class _Blocks:
         base_instant: of the base file that positions are in; None writes none.
         position: of each incoming row, -1 for none.
         limit: size of a data block.
+        parquet: how Parquet blocks are written; None writes Avro.
         size: bytes written so far.
     """
 
@@ -300,22 +311,27 @@ class _Blocks:
     base_instant: str | None
     position: IntArray
     limit: int
+    parquet: BaseFileSettings | None
     size: int = field(init=False, default=0)
 
     def write_rows(
         self, file: BinaryIO, batches: Iterator[pa.RecordBatch], numbers: IntArray, collectors: Sequence[FileCollector]
     ) -> None:
         """Write data blocks of rows with these numbers."""
-        block, start = AvroBlock(), 0
+        kind = "AVRO_DATA" if self.parquet is None else "PARQUET_DATA"
+        block, start = self._block(), 0
         for batch in batches:
             for collector in collectors:
                 collector.add(batch, {})
             block.add(batch)
             if block.size >= self.limit:
-                self.write(file, "AVRO_DATA", block.content(), numbers[start : start + block.rows])
-                block, start = AvroBlock(), start + block.rows
+                self.write(file, kind, block.content(), numbers[start : start + block.rows])
+                block, start = self._block(), start + block.rows
         if block.rows:
-            self.write(file, "AVRO_DATA", block.content(), numbers[start:])
+            self.write(file, kind, block.content(), numbers[start:])
+
+    def _block(self) -> AvroBlock | ParquetBlock:
+        return AvroBlock() if self.parquet is None else ParquetBlock(self.parquet)
 
     def write(self, file: BinaryIO, kind: str, content: bytes, numbers: IntArray) -> None:
         """Write one block."""

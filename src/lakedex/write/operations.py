@@ -240,12 +240,12 @@ class Deletion:
             PrepareKeys(StoreAssignment(pa.schema([]), snapshot.config.name), StoredKeys(), True), snapshot, read_at
         )
 
-    def spec(self, frame: Frame) -> DeleteSpec:
-        """The delete of prepared keys."""
+    def spec(self, frame: Frame, *, rewrites: bool = False) -> DeleteSpec:
+        """The delete of prepared keys; ``rewrites`` leaves none of their versions in the newest slices."""
         schema = self.snapshot.schema
         rows = KeyedFrame(frame=frame, base=self.snapshot, schema=schema, keys=self.prepare.keys)
         lookup = Lookup.BY_KEY if self.any_partition else Lookup.BY_PARTITION
-        return DeleteSpec(rows=rows, lookup=lookup, read_at=self.read_at)
+        return DeleteSpec(rows=rows, lookup=lookup, read_at=self.read_at, rewrites=rewrites)
 
 
 def delete_keys(handle: TableContext, data: Any, options: WriteOptions, *, all_partitions: bool = False) -> WriteResult:

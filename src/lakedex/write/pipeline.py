@@ -18,7 +18,7 @@ from lakedex.index.registry import collectors
 from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.layout.contained_files import require_folders
 from lakedex.layout.keys import KeyGenerator
-from lakedex.maintenance.compaction_plan import groups_in_service
+from lakedex.maintenance.compaction_plan import busy_group, groups_in_service
 from lakedex.options import WriteOptions
 from lakedex.reports import TaggingReport, WriteResult
 from lakedex.snapshot.partitions import require_key_ranges
@@ -240,7 +240,9 @@ class _Attempt:
     def _writer(self) -> FileGroupWriter:
         spec, snapshot = self.spec, self._snapshot
         bases = file_group_writer(snapshot, spec.rows.schema, spec.policy, self.options, self.transaction.instant)
-        return LogFileGroupWriter.of(snapshot, bases) if self._is_merge_on_read else bases
+        if not self._is_merge_on_read:
+            return bases
+        return LogFileGroupWriter.of(snapshot, bases, self.options.files.log_block_format)
 
     @property
     def _is_merge_on_read(self) -> bool:
@@ -388,10 +390,15 @@ class _Attempt:
         """Files of the keys."""
         spec, schema = self.spec, self.spec.rows.schema
         names = spec.policy.ordering if spec.lookup is Lookup.GLOBAL and self._known is MatchedKeyPolicy.MOVE else ()
+        snapshot = self._snapshot
+        if spec.rewrites and self._is_merge_on_read:
+            # A key that a log file has deleted is in the base file still.
+            slices = snapshot.slices({file.base.partition for file in files})
+            snapshot = snapshot.with_slices(replace(item, log_files=()) for item in slices)
         tags = tag(
             self.handle.engine,
             spec.rows.frame,
-            self._snapshot,
+            snapshot,
             files,
             self.options.tagging,
             self.report,
@@ -482,7 +489,7 @@ class _Attempt:
         return targets, by_file
 
     def _append_to_slices(self, targets: FileAssignment) -> None:
-        """Let the rows of present groups go to log files of their slices."""
+        """Let the rows of present groups go to log files of their slices, or to new base files of whole slices."""
         service = groups_in_service(self._snapshot.timeline)
         paths = {target.partition for target in targets.groups}
         slices = {(item.partition, item.file_id): item for item in self._snapshot.slices(paths)}
@@ -490,7 +497,10 @@ class _Attempt:
             if target.base is not None:
                 group = target.partition, target.file_id
                 planned = service[group].requested if group in service else None
-                targets.groups[place] = replace(target, item=slices[group], appends=True, service=planned)
+                if self.spec.rewrites and planned is not None:
+                    raise busy_group(self.handle.files, target.partition, target.file_id, planned)
+                appends = not self.spec.rewrites
+                targets.groups[place] = replace(target, item=slices[group], appends=appends, service=planned)
 
     def _plan_inserts(
         self, targets: FileAssignment, files: Sequence[CandidateFile], matched: Mapping[str, int]

@@ -1,20 +1,22 @@
 """A frame's schema against the table's: equal, an added column, a lossless widening, or a refusal.
 
-Every Parquet reader matches columns by name. A dropped name that comes back would show the old values again, so it is
-refused until the files that hold it are rewritten.
+Every reader matches columns by name, in base files and in the blocks of log files. A dropped name that comes back would
+show the old values again, so it is refused until the files that hold it are rewritten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import arrow_to_avro, avro_to_arrow, check_names
 from lakedex.errors import InvalidInputError, SchemaMismatchError
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import DataFile, FileSlice
+from lakedex.layout.log_reader import log_schemas
 from lakedex.lossless_cast import can_assign, match_names
+from lakedex.parallel import run_threads
 from lakedex.parquet.conform import can_widen
 from lakedex.snapshot.schema import nearest
 from lakedex.snapshot.snapshot import Snapshot
@@ -30,6 +32,7 @@ __all__ = [
     "replaced_columns",
     "require_free_names",
     "require_known",
+    "stored_columns",
     "stored_schema",
     "type_at",
     "unknown_column",
@@ -38,6 +41,9 @@ __all__ = [
 
 
 _RESERVED = "__lakedex_"
+
+
+_THREADS = 8
 
 
 _GROWS: dict[str, tuple[str, ...]] = {
@@ -308,15 +314,31 @@ def _added(before: Sequence[pa.Field], after: Sequence[pa.Field], prefix: str) -
             yield from _added(list(known[field.name]), list(field.type), f"{path}.")
 
 
-def files_holding(snapshot: Snapshot, path: str) -> list[BaseFile]:
-    """Live base files that hold a column, as far as the commits that wrote them say; one look per commit."""
-    by_instant: dict[str, bool] = {}
-    holding = []
-    for base in snapshot.base_files():
-        if base.instant not in by_instant:
-            by_instant[base.instant] = type_at(snapshot.stored_schema(base), path) is not None
-        if by_instant[base.instant]:
-            holding.append(base)
+def stored_columns(snapshot: Snapshot) -> Iterator[tuple[FileSlice, list[tuple[DataFile, pa.Schema]]]]:
+    """The newest slices, each with its files and their columns; a log file comes once for each schema of its blocks.
+
+    Commits say it of base files, one look per commit. Blocks of log files have the schema in their headers.
+    """
+    slices, of_commit = snapshot.slices(), dict[str, pa.Schema]()
+    with_logs = [item for item in slices if item.log_files]
+    blocks = run_threads(lambda item: log_schemas(snapshot.files, item.log_files), with_logs, _THREADS)
+    of_logs = dict(zip(with_logs, blocks, strict=True))
+    for item in slices:
+        base = item.base_file
+        if base is not None and base.instant not in of_commit:
+            of_commit[base.instant] = snapshot.stored_schema(base)
+        found: list[tuple[DataFile, pa.Schema]] = [] if base is None else [(base, of_commit[base.instant])]
+        found += [(log, snapshot.parse_schema(text, log.name)) for log, text in of_logs.get(item, ())]
+        yield item, found
+
+
+def files_holding(snapshot: Snapshot, path: str) -> dict[FileSlice, list[DataFile]]:
+    """Newest slices with a column in some of their files, and these files."""
+    holding = {}
+    for item, stored in stored_columns(snapshot):
+        found = dict.fromkeys(file for file, columns in stored if type_at(columns, path) is not None)
+        if found:
+            holding[item] = list(found)
     return holding
 
 
@@ -329,7 +351,7 @@ def require_free_names(snapshot: Snapshot, after: pa.Schema) -> None:
     if not snapshot.schema.names:
         return
     for path in added_paths(snapshot.schema, after):
-        holding = files_holding(snapshot, path)
+        holding = [file for files in files_holding(snapshot, path).values() for file in files]
         if holding:
             raise SchemaMismatchError(
                 f"{snapshot.files}: column {path!r} was dropped or renamed, and {len(holding)} files still hold it "

@@ -172,6 +172,11 @@ class WriteSpec:
     comments: Mapping[str, str] | None = None
 
     @property
+    def rewrites(self) -> bool:
+        """Whether changed slices are written as new base files, on merge-on-read tables too."""
+        return False
+
+    @property
     def policy(self) -> MergePolicy:
         """How the rows meet stored rows."""
         base = self.rows.base
@@ -229,10 +234,15 @@ class BulkInsertSpec(WriteSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteSpec(WriteSpec):
-    """Delete the rows of some keys, in one partition or in all of them."""
+    """Delete the rows of some keys, in one partition or in all of them.
+
+    Attributes:
+        rewrites: slices with any version of a key, a deleted one too, are written as new base files.
+    """
 
     operation: ClassVar[Operation] = Operation.DELETE
     effects: ClassVar[Effects] = Effects.DELETE
+    rewrites: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

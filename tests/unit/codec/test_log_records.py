@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from golden_tables import MERGE_ON_READ, unpack
+from lakedex.cli.output import plain_rows
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.avro_vectorized import decode_datums, split_avro_block
 from lakedex.codec.log_block import LogBlock, decode_delete_block, decode_log_blocks, encode_delete_block
@@ -38,8 +39,8 @@ def test_any_rows_come_back(data: st.DataObject) -> None:
         assert (block.rows, block.size) == (batch.num_rows + half.num_rows, len(content))
         text = json.dumps(arrow_to_avro(schema, "t"))
         found = decode_datums(split_avro_block(content), text, schema.names)
-        expected = pa.Table.from_batches([batch, half])
-        assert repr(found.to_pylist()) == repr(expected.to_pylist())
+        # As the command prints them: Python has no date for some of the days.
+        assert plain_rows(found) == plain_rows(pa.Table.from_batches([batch, half]))
 
 
 MODEL = "org.apache.hudi.avro.model."

@@ -40,7 +40,7 @@ def opened(name: str, path: Path) -> tuple[Table, list[str], dict[str, Rows]]:
     """A table, its commits and the state at each of them."""
     table = Table.open(unpack_java_1_2(name, path))
     if name == "mor_v9":
-        table.maintenance.rollback(commits_of(table)[-1])  # It has blocks of partial updates.
+        table.maintenance.rollback(commits_of(table)[-1])
     commits = commits_of(table)
     return table, commits, {instant: rows(table, as_of=instant) for instant in commits}
 

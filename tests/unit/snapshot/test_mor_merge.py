@@ -10,13 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from golden_tables import unpack_java_1_2
+from golden_tables import read_by_java, unpack_java_1_2
 from lakedex import Table
 from lakedex.codec.log_block import encode_log_block
 from lakedex.errors import CorruptFileError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.snapshot import merge_on_read as merge_read
-from lakedex.snapshot.merge_on_read import MergeSettings, require_mergeable
-from lakedex.spark.data_source import LakedexDataSource
+from lakedex.snapshot.merge_on_read import MergeSettings
 from limits import Limits
 from mor_kit import (
     COMMIT_TIME,
@@ -35,6 +34,7 @@ from mor_kit import (
     slice_of,
     values,
 )
+from table_kit import own
 
 BASE = rows(("a", 10, 1), ("b", 10, 2), ("c", 10, 3))
 
@@ -191,11 +191,41 @@ def test_change_data_is_no_data(tmp_path: Path) -> None:
     assert values(merged(tmp_path, slice_of(tmp_path, BASE, block), merging())) == values(BASE)
 
 
-def test_partial_updates_are_refused(tmp_path: Path) -> None:
-    item = slice_of(tmp_path, BASE, data_block(rows(("a", 11, 2)), "002", IS_PARTIAL="true"))
-    with pytest.raises(UnsupportedFeatureError, match="partial updates") as caught:
-        merged(tmp_path, item, merging())
-    assert pickle.loads(pickle.dumps(caught.value)).feature == "partial update log blocks"
+def partial(*values: tuple[Any, ...], instant: str, columns: tuple[str, ...] = ("key", "ts", "value")) -> bytes:
+    """A block of partial updates."""
+    return data_block(rows(*values, own=pa.schema([NOTED.field(n) for n in columns])), instant, IS_PARTIAL="true")
+
+
+NOTED = OWN.append(pa.field("note", pa.string()))
+
+
+@pytest.mark.parametrize("mode, expected", [
+    (EVENT_TIME, [("a", 10, 1, "x"), ("b", 30, 22, "full"), ("c", 10, 33, "z"), ("d", 40, 4, "new")]),
+    (COMMIT_TIME, [("a", 9, 11, "x"), ("b", 20, 21, "full"), ("c", 10, 33, "z"), ("d", 40, 4, "new")]),
+])  # fmt: skip
+def test_partial_updates(tmp_path: Path, mode: str, expected: list[Any]) -> None:
+    """A late one and a tie; a later full row that loses gives the columns that the partial update lacks."""
+    base = rows(("a", 10, 1, "x"), ("b", 10, 2, "y"), ("c", 10, 3, "z"), own=NOTED)
+    full = data_block(rows(("b", 20, 21, "full"), ("d", 40, 4, "new"), own=NOTED), "003")
+    item = slice_of(tmp_path, base, partial(("a", 9, 11), ("b", 30, 22), ("c", 10, 33), instant="002"), full)
+    found = merged(tmp_path, item, merging(mode, own=NOTED))
+    assert values(found, *NOTED.names) == expected
+    for name in NOTED.names:
+        needed = pa.schema([NOTED.field(name)])
+        assert values(merged(tmp_path, item, merging(mode, own=NOTED), needed), name) == values(found, name)
+
+
+@pytest.mark.parametrize("block", [
+    partial(("z", 11, 2), instant="002"),
+    partial(("a", 2), instant="002", columns=("key", "value")),
+], ids=["no row", "no ordering value"])  # fmt: skip
+def test_partial_updates_that_no_row_completes(tmp_path: Path, block: bytes) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="cannot be completed") as caught:
+        merged(tmp_path, slice_of(tmp_path, BASE, block), merging())
+    assert "partial updates" in pickle.loads(pickle.dumps(caught.value)).feature
+    after = [delete_block([("a", NO_VALUE)], "002"), partial(("a", 2), instant="003", columns=("key", "value"))]
+    with pytest.raises(UnsupportedFeatureError, match="key 'a' was deleted"):
+        merged(tmp_path, slice_of(tmp_path, BASE, *after), merging(COMMIT_TIME))
 
 
 def test_deletes_whose_ordering_values_do_not_fit(tmp_path: Path) -> None:
@@ -213,26 +243,25 @@ def test_settings_pickle() -> None:
     assert again == merge
 
 
-def test_partial_updates_are_refused_before_a_task_runs(tmp_path: Path) -> None:
+def test_partial_updates_of_java(tmp_path: Path) -> None:
+    """What Java read, at each commit; and writes, changes and a compaction of such slices."""
     path = unpack_java_1_2("partial_updates", tmp_path)
-    table, message = Table.open(path), r"/oslo/\.8bd08fc2.*\.log\.1_0-35-33: the block at byte 0 has partial updates"
-    with pytest.raises(UnsupportedFeatureError, match=message):
-        table.scan().to_arrow()
-    with pytest.raises(UnsupportedFeatureError, match=message):
-        table.to_arrow()
-    snapshot = table.scan().snapshot
-    with pytest.raises(UnsupportedFeatureError, match=message):
-        require_mergeable(snapshot, snapshot.slices())
-    source = LakedexDataSource({"path": str(path)})
-    with pytest.raises(RuntimeError, match=message):  # PySpark takes a NotImplementedError for another answer.
-        source.reader(source.schema()).partitions()
-    assert table.scan(query_type="read_optimized").count() == table.to_arrow(query_type="read_optimized").num_rows
+    table = Table.open(path, options={"hoodie.compact.inline": False})
+    expected = sorted(read_by_java(path), key=repr)
+    names = sorted(expected[0])
+    assert own(table, *names) == sorted((tuple(row[name] for name in names) for row in expected), key=repr)
+    assert table.scan("rider = 'full' AND fare > 90").count() == 1
+    at = [table.scan("id = 'k04'", as_of=instant).to_arrow() for instant in commits(table)]
+    assert [own(found, "fare") for found in at] == [[(4.5,)], [(97.0,)], [(0.4,)], [(0.4,)], [(0.4,)]]
+    assert table.update({"fare": 1.25}, where="id = 'k06'").updated == 1
+    after = [{**row, "fare": 1.25} if row["id"] == "k06" else row for row in expected]
+    wanted = sorted((row["id"], row["rider"], row["fare"], row["ts"]) for row in after)
+    assert own(table, "id", "rider", "fare", "ts") == wanted
+    table.maintenance.compact()
+    assert not any(item.log_files for item in table.snapshot().slices())
+    assert own(Table.open(path), "id", "rider", "fare", "ts") == wanted
 
 
-def test_headers_are_looked_at_once(tmp_path: Path) -> None:
-    table = Table.open(unpack_java_1_2("bucket_simple", tmp_path))
-    snapshot = table.scan().snapshot
-    require_mergeable(snapshot, snapshot.slices())
-    before = snapshot.files.storage.counted.requests
-    require_mergeable(snapshot, snapshot.slices())
-    assert snapshot.files.storage.counted.requests == before
+def commits(table: Table) -> list[str]:
+    found: list[str] = table.inspect.history()["commit_time"].to_pylist()[::-1]
+    return found

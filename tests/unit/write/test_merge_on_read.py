@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakedex import Table
 from lakedex.codec.avro_vectorized import decode_datums, split_avro_block
 from lakedex.codec.log_block import LogBlock, decode_delete_block, decode_log_blocks
 from lakedex.codec.log_records import encode_positions
-from lakedex.errors import InvalidInputError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, OptionError, SchemaMismatchError, UnsupportedFeatureError
 from seams import ANNOUNCED, meanwhile
 from table_kit import OWN_FILE, ROWS, make, own, properties, rows
 
@@ -236,15 +238,113 @@ def test_what_log_files_cannot_say_is_a_base_file(tmp_path: Path, version: int) 
     assert len(table.inspect.history()) == 3
 
 
-def test_an_erasure_and_a_rename_of_rows_in_log_files(tmp_path: Path) -> None:
-    table = mor(tmp_path)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_erasure_of_rows_in_log_files(tmp_path: Path, version: int) -> None:
+    note = ROWS.append(pa.field("note", pa.string()))
+    table = mor(tmp_path, version, schema=note)
+    table.insert(rows(*((key, "ab"[key == "3"], 1, 1, f"first-{key}") for key in "0123"), schema=note))
+    table.upsert(rows(("0", "a", 3, 2, "second-0"), ("2", "a", 3, 2, "second-2"), schema=note))
+    table.delete(where="id = '1'")
+    table.upsert(rows(("3", "b", 3, 2, "second-3"), schema=note))
+    left = [("2", "a", 3, 2, "second-2"), ("3", "b", 3, 2, "second-3")]
+    before = {str(log.relative_path) for item in table.snapshot().slices(["city=a"]) for log in item.log_files}
+    # a row of a log file, and one that a log file has deleted, whose old version its base file has
+    report = table.erase(keys=["0", "1", "nobody"], all_partitions=True)
+    assert (report.rows, report.files_rewritten, report.is_verified, report.proof.rows) == (1, 1, True, 0)
+    assert own(Table.open(tmp_path)) == left
+    (item,) = table.snapshot().slices(["city=a"])
+    assert item.base_file is not None and not item.log_files
+    assert {file.relative_path for file in report.retained_in if file.name.startswith(".")} == before
+    assert len(report.retained_in) == len(before) + 1
+    report = table.erase(where="note = 'second-3'")
+    assert (report.rows, report.is_verified, own(Table.open(tmp_path))) == (1, True, left[:1])
+    assert "only in an older commit" in str(report)
+    # what was named is all there was: once cleaned, no byte of the rows is left
+    table.maintenance.clean(versions=1)
+    report = table.erase(keys=["0", "1", "3"], all_partitions=True)
+    assert (report.rows, report.is_physical, report.retained_in) == (0, True, ())
+    held = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file() and ".hoodie" not in file.parts]
+    for text in (b"first-0", b"second-0", b"first-1", b"second-3", b"first-3"):
+        assert not any(text in content for content in held), text
+    assert own(Table.open(tmp_path)) == left[:1]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_renames_and_widening_of_rows_in_log_files(tmp_path: Path, version: int) -> None:
+    schema = pa.schema([*ROWS, ("f", pa.float32())])
+    table = mor(tmp_path, version, schema=schema)
+    table.insert(rows(*((str(n), "ab"[n % 2], 1, n, 0.25) for n in range(4)), schema=schema))
+    table.upsert(rows(("0", "a", 3, 9, 0.75), schema=schema))
+    table.delete(where="id = '1'")
+    instant = table.snapshot().instant
+    assert table.rename_column("n", "m").files_written == 2
+    left = [("0", "a", 3, 9), ("2", "a", 1, 2), ("3", "b", 1, 3)]
+    assert own(Table.open(tmp_path), "id", "city", "ts", "m") == left
+    assert own(table.scan("n = 9", as_of=instant).to_arrow(), "id") == [("0",)]
+    table.upsert(rows(("2", "a", 5, 5, 0.75), schema=table.schema))
+    assert table.widen_column("f", pa.float64()).files_written == 2
+    assert own(Table.open(tmp_path), "id", "f") == [("0", 0.75), ("2", 0.75), ("3", 0.25)]
+    table.upsert(rows(("3", "b", 5, 5, 0.5), schema=table.schema))
+    table.drop_columns("f")
+    assert (table.maintenance.rewrite_files().files_written, table.maintenance.rewrite_files().instant) == (2, None)
+    table.add_columns(pa.schema([("f", pa.string())]))
+    assert own(Table.open(tmp_path)) == [("0", "a", 3, 9, None), ("2", "a", 5, 5, None), ("3", "b", 5, 5, None)]
+    assert table.scan("f is null").count() == 3
+    assert [item.log_files for item in table.snapshot().slices()] == [(), ()]
+    table.upsert(rows(("2", "a", 7, 7, "x"), schema=table.schema))
+    plan = table.maintenance.compact(plan_only=True)
+    for refused in (lambda: table.erase(where="m = 7"), lambda: table.rename_column("m", "n")):
+        with pytest.raises(UnsupportedFeatureError, match=f"table service {plan.instants[0]} of it is pending"):
+            refused()
+    assert own(Table.open(tmp_path), "id", "m") == [("0", 9), ("2", 7), ("3", 5)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_dropped_name_that_only_log_files_hold(tmp_path: Path, version: int) -> None:
+    table = mor(tmp_path, version)
     table.insert(rows(("0", "a", 1, 1), ("1", "a", 1, 1)))
-    table.upsert(rows(("0", "a", 2, 2)))
-    with pytest.raises(UnsupportedFeatureError, match="compacted and cleaned"):
-        table.erase(where="id = '0'")
-    with pytest.raises(UnsupportedFeatureError, match="has log files; compact the table first"):
-        table.rename_column("n", "m")
-    assert own(table) == [("0", "a", 2, 2), ("1", "a", 1, 1)]
+    more = ROWS.append(pa.field("note", pa.string()))
+    table.add_columns(pa.schema([("note", pa.string())]))
+    table.upsert(rows(("0", "a", 2, 2, "old"), schema=more))
+    table.drop_columns("note")
+    for again in (
+        lambda: table.add_columns(pa.schema([("note", pa.string())])),
+        lambda: table.upsert(rows(("1", "a", 2, 2, "new"), schema=more)),
+        lambda: table.rename_column("n", "note"),
+    ):
+        with pytest.raises(
+            SchemaMismatchError, match=r"1 files still hold it \(for example city=a/\..*\.log\."
+        ) as caught:
+            again()
+        assert caught.value.column == "note"
+    assert own(Table.open(tmp_path)) == [("0", "a", 2, 2), ("1", "a", 1, 1)]
+    table.maintenance.compact()
+    table.add_columns(pa.schema([("note", pa.string())]))
+    assert own(Table.open(tmp_path)) == [("0", "a", 2, 2, None), ("1", "a", 1, 1, None)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_log_blocks_in_parquet(tmp_path: Path, version: int) -> None:
+    kinds_of = pa.schema([*ROWS, ("s", pa.struct([("x", pa.list_(pa.float64()))])), ("d", pa.decimal128(20, 2))])
+    table = mor(tmp_path, version, schema=kinds_of)
+    first = [(str(n), "a", 1, n, {"x": [0.5, None]}, Decimal(n)) for n in range(5)]
+    table.insert(rows(*first, schema=kinds_of))
+    given = [("1", "a", 2, 7, None, None), ("3", "a", 2, 8, {"x": None}, Decimal("7.25")), ("4", "a", 2, 9, None, None)]
+    parquet = {"hoodie.logfile.data.block.format": "parquet"}
+    table.upsert(rows(*given, schema=kinds_of), options=parquet)
+    table.delete(where="id = '4'")
+    expected = [first[0], given[0], first[2], given[1]]
+    assert own(Table.open(tmp_path)) == expected
+    (_, block), (_, deleted) = log_blocks(tmp_path)
+    assert (block.block_type, deleted.block_type) == ("PARQUET_DATA", "DELETE")
+    footer = pq.ParquetFile(pa.BufferReader(block.content)).metadata
+    assert sorted(footer.metadata) == [b"parquet.avro.schema", b"writer.model.name"]
+    assert ("RECORD_POSITIONS" in block.header) == (version >= 8)
+    assert table.maintenance.validate().ok
+    table.maintenance.compact()
+    assert own(Table.open(tmp_path)) == expected
+    with pytest.raises(OptionError, match="hfile"):
+        table.upsert(rows(*given, schema=kinds_of), options={"hoodie.logfile.data.block.format": "hfile"})
 
 
 def test_a_write_that_fails_leaves_no_log_file(tmp_path: Path) -> None:
@@ -268,6 +368,10 @@ def test_writes_beside_a_pending_compaction(tmp_path: Path, version: int) -> Non
     assert own(table) == own(Table.open(tmp_path)) == left
     with pytest.raises(UnsupportedFeatureError, match=rf"compaction {plan.instants[0]} of it is pending"):
         table.update({"ts": 1}, where="id = '3'")
+    with pytest.raises(
+        UnsupportedFeatureError, match=rf"a deleted one that comes back\), and compaction {plan.instants[0]}"
+    ):
+        table.upsert(rows(("2", "a", 12, 2)))
     table.maintenance.compact(instant=plan.instants[0])
     assert own(table) == own(Table.open(tmp_path)) == left
     assert sorted(len(item.log_files) for item in table.snapshot().slices()) == [0, 2]

@@ -104,7 +104,7 @@ class StatsOfFile:
             for batch in iter_base_file(self.files.storage, self.files.path(file.relative_path), wanted):
                 yield batch, set()
             return
-        for found in read_log_files(self.files, [file], _any_instant, wanted, partial_rows=True):
+        for found in read_log_files(self.files, [file], _any_instant, wanted):
             if isinstance(found, DataRows):
                 lacking = set(self.columns) - set(found.rows.schema.names) if found.is_partial else set()
                 for batch in found.rows.to_batches():

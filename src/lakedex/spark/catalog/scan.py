@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from lakedex.expr.parser import parse_filter_or_unknown
 from lakedex.expr.terms import BoundPredicate
 from lakedex.scan.plan import ScanPlan, TopRows, indexes_for, keep_top_rows, plan_scan
-from lakedex.snapshot.merge_on_read import require_mergeable
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
@@ -185,7 +185,8 @@ def make_scan(bridge: JavaBridge, target: ScanTarget, plan: ScanPlan, request: S
     merged = sum(is_read_in_python(item, target.snapshot.schema) for item in plan.slices)
     if not merged and _one_reader(target, plan, required):
         return PrunedFileScan(bridge, target, plan, request)
-    require_mergeable(target.snapshot, plan.slices)
+    if merged:
+        MergeSettings.of(target.snapshot)  # Before a task runs: its errors come again and again.
     known = {column.name: column for column in target.all_columns.fields}
     # A pruned struct keeps all its fields here, and readSchema says so.
     return PlannedScan(bridge, target, plan, StructType([known[column.name] for column in required.fields]))
