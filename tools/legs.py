@@ -109,24 +109,24 @@ PLAIN = Leg(
     "without a JVM",
     SPARK43,
     (*TOP, *(f"tests/{name}" for name in ("unit", "golden", "fuzz", "properties", "pruning", "crash"))),
-    500,
+    620,
     options=("-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"),
     variables=JUDGED,
 )
-ON_SPARK35 = Leg("Spark 3.5.9", SPARK35, ("tests/spark",), 300, options=TWO_JVMS)
-ON_SPARK43 = Leg("Spark 4.3.0", SPARK43, ("tests/spark",), 265, options=TWO_JVMS)
+ON_SPARK35 = Leg("Spark 3.5.9", SPARK35, ("tests/spark",), 690, options=TWO_JVMS)
+ON_SPARK43 = Leg("Spark 4.3.0", SPARK43, ("tests/spark",), 560, options=TWO_JVMS)
 SMOKE = (
     # With pandas 3, which users without Spark have.
-    Leg("smoke on Spark 4.1.4", SPARK41, ("tests/spark", "tests/unit/test_frame_input.py"), 170, "smoke"),
-    Leg("smoke on Spark 4.0.5", SPARK40, ("tests/spark",), 130, "smoke"),
+    Leg("smoke on Spark 4.1.4", SPARK41, ("tests/spark", "tests/unit/test_frame_input.py"), 380, "smoke"),
+    Leg("smoke on Spark 4.0.5", SPARK40, ("tests/spark",), 340, "smoke"),
 )
 # A process that has had a classic session gives no Connect session, so these are a run of their own.
-CONNECT = Leg("Spark Connect 4.3.0", SPARK43, ("tests/connect",), 60)
+CONNECT = Leg("Spark Connect 4.3.0", SPARK43, ("tests/connect",), 90)
 JUDGES = Leg(
     "judges: Hudi 1.1.1 in Java, hudi-rs",
     SPARK35,
     ("tests/oracle",),
-    625,
+    1050,
     # A test has its table to itself, and some take a minute: they are handed out one by one, the longest first.
     options=("-n", "2", "--dist", "loadgroup"),
     variables=JUDGED,
@@ -149,8 +149,8 @@ def _rest(leg: Leg, seconds: int) -> Leg:
 # Legs of a round run side by side. Those of one JVM are so short that a second one each would mostly start.
 _ELSEWHERE = ((ON_SPARK35,), (*SMOKE, CONNECT))
 TIERS: Mapping[str, Sequence[Sequence[Leg]]] = {
-    "first": ((_core(PLAIN, 250),), (_core(ON_SPARK43, 110),), (_core(JUDGES, 130),)),
-    "rest": ((_rest(PLAIN, 320),), (_rest(ON_SPARK43, 190),), *_ELSEWHERE, (_rest(JUDGES, 540),)),
+    "first": ((_core(PLAIN, 330),), (_core(ON_SPARK43, 200),), (_core(JUDGES, 200),)),
+    "rest": ((_rest(PLAIN, 420),), (_rest(ON_SPARK43, 350),), *_ELSEWHERE, (_rest(JUDGES, 900),)),
     "all": ((PLAIN,), (ON_SPARK43,), *_ELSEWHERE, (JUDGES,)),
     "quick": ((replace(_core(PLAIN, 100), title="quick, without a JVM", folders=SOON),),),
 }
