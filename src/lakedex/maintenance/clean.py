@@ -249,7 +249,7 @@ def _needed_files(timeline: Timeline) -> dict[str, frozenset[str]]:
     """
     found = {partition: set(names) for partition, names in savepointed_files(timeline).items()}
     for pending in timeline.pending({"compaction"}):
-        for operation in timeline.compaction_plan(pending.requested):
+        for operation in timeline.compaction_plan(pending):
             names = (*operation.logs, *(() if operation.base is None else (operation.base,)))
             found.setdefault(operation.partition, set()).update(names)
     return {partition: frozenset(names) for partition, names in found.items()}

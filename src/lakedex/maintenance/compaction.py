@@ -44,7 +44,6 @@ from lakedex.layout.names import join_path, parse_base_file_name
 from lakedex.maintenance.compaction_plan import (
     compaction_due,
     plan_operations,
-    planned_operations,
     planned_slices,
     require_no_writers,
     without_planned,
@@ -152,7 +151,7 @@ def compact_table(
     done = TableCompaction(notes=options.notes, dry_run=dry_run)
     if dry_run:
         target = options.compaction.target_io
-        plans = [(found, planned_operations(now.timeline, found)) for found in pending]
+        plans = [(found, now.timeline.compaction_plan(found)) for found in pending]
         if instant is None:
             plans.append((_PLANNED_NOW, plan_operations(now, LAST_INSTANT, target, partitions)))
         for found, plan in plans:
@@ -496,7 +495,7 @@ def _begin(handle: TableContext, options: WriteOptions, requested: str) -> _Comp
             pending = _pending(snapshot, requested)
         if snapshot.lost_metadata:
             raise _damaged(snapshot)
-        plan = planned_operations(snapshot.timeline, pending)
+        plan = snapshot.timeline.compaction_plan(pending)
         slices = planned_slices(snapshot, pending, plan)
         MergeSettings.of(snapshot)
         heartbeat = Heartbeat(handle.files, requested, options.heartbeat.interval_ms)

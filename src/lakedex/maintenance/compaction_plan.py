@@ -11,7 +11,7 @@ A group is in one pending plan at most: Hudi's file system views fail on two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -23,34 +23,29 @@ from lakedex.options import CompactionOptions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline
 from lakedex.timeline.instant import Instant, instant_to_epoch_ms
-from lakedex.timeline.service_metadata import CompactionOperation, compaction_metrics, decode_compaction_plan
+from lakedex.timeline.service_metadata import CompactionOperation, compaction_metrics
 
 __all__ = [
     "busy_group",
     "compaction_due",
     "groups_in_service",
     "plan_operations",
-    "planned_operations",
     "planned_slices",
     "require_no_writers",
     "without_planned",
 ]
 
 
-def planned_operations(timeline: Timeline, instant: Instant) -> tuple[CompactionOperation, ...]:
-    """The plan of a compaction or log compaction.
-
-    Raises:
-        CorruptFileError: the plan is damaged, or names a file outside of the table.
-        FileNotFoundError: it was taken back since the listing.
-    """
-    name = f"{instant.requested}.{instant.action}.requested"
-    return decode_compaction_plan(timeline.read(name), f"{timeline.path}/{name}")
-
-
 def groups_in_service(timeline: Timeline) -> dict[tuple[str, str], Instant]:
     """(partition, file id) of all groups in a pending compaction, log compaction or clustering, and its instant."""
-    return {group: instant for instant in timeline.pending() for group in _groups_of(timeline, instant)}
+    found: dict[tuple[str, str], Instant] = {}
+    for instant in timeline.pending({"compaction", "logcompaction"}):
+        with suppress(FileNotFoundError):  # It was taken back since the listing.
+            plan = timeline.compaction_plan(instant)
+            found.update(((operation.partition, operation.file_id), instant) for operation in plan)
+    for instant, clustering in timeline.pending_clusterings().items():
+        found.update(dict.fromkeys(clustering.file_groups, instant))
+    return found
 
 
 def busy_group(files: TableFiles, partition: str, file_id: str, service: str) -> UnsupportedFeatureError:
@@ -60,15 +55,6 @@ def busy_group(files: TableFiles, partition: str, file_id: str, service: str) ->
         f"{service} of it is pending; run that first",
         feature="rewriting a file group beside its compaction",
     )
-
-
-def _groups_of(timeline: Timeline, instant: Instant) -> Iterator[tuple[str, str]]:
-    with suppress(FileNotFoundError):  # It was taken back since the listing.
-        if instant.action in ("compaction", "logcompaction"):
-            for operation in planned_operations(timeline, instant):
-                yield operation.partition, operation.file_id
-        elif timeline.is_clustering(instant):
-            yield from timeline.clustering_plan(instant).file_groups
 
 
 def plan_operations(

@@ -188,7 +188,7 @@ def _require_unplanned(snapshot: Snapshot, undone: Instant) -> None:
     for pending in snapshot.timeline.pending({"compaction"}):
         planned = {
             (operation.partition, name)
-            for operation in snapshot.timeline.compaction_plan(pending.requested)
+            for operation in snapshot.timeline.compaction_plan(pending)
             for name in (*operation.logs, operation.base or "")
         }
         if shared := sorted(written & planned):

@@ -384,9 +384,14 @@ class Timeline:
         """Plan of a clean, pending or completed."""
         return self._plans.read(f"{requested}.clean.requested", decode_clean_plan)
 
-    def compaction_plan(self, requested: str) -> tuple[CompactionOperation, ...]:
-        """Plan of a compaction, pending or completed."""
-        return self._plans.read(f"{requested}.compaction.requested", decode_compaction_plan)
+    def compaction_plan(self, instant: Instant) -> tuple[CompactionOperation, ...]:
+        """Plan of a compaction or log compaction.
+
+        Raises:
+            CorruptFileError: The plan is damaged, or names a file outside of the table.
+            FileNotFoundError: The plan was taken back since the listing.
+        """
+        return self._plans.read(f"{instant.requested}.{instant.action}.requested", decode_compaction_plan)
 
     def files_being_cleaned(self) -> set[tuple[str, str]]:
         """Partition and name of files that pending cleans delete; they stay in listings until then."""

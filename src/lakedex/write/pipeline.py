@@ -506,13 +506,13 @@ class _Attempt:
         self, targets: FileAssignment, files: Sequence[CandidateFile], matched: Mapping[str, int]
     ) -> None:
         row_bytes = self._row_bytes(files)
-        planned = groups_in_service(self._snapshot.timeline)
         by_path: dict[str, list[CandidateFile]] = {}
-        paths = sorted({item.base.partition for item in files})
-        # New rows go to no slice that has log files or is to be compacted, as no key of a log file is looked up.
-        busy = {(item.partition, item.file_id) for item in self._snapshot.slices(paths) if item.log_files}
+        # New rows go to no slice that a table service is to rewrite, nor to one with log files, as no key of these is
+        # looked up.
+        busy = set(groups_in_service(self._snapshot.timeline))
         if self._is_merge_on_read:
-            busy |= groups_in_service(self._snapshot.timeline).keys()
+            paths = sorted({item.base.partition for item in files})
+            busy.update((item.partition, item.file_id) for item in self._snapshot.slices(paths) if item.log_files)
         for item in files:
             if (item.base.partition, item.base.file_id) not in busy:
                 by_path.setdefault(item.base.partition, []).append(item)
@@ -524,7 +524,6 @@ class _Attempt:
                 (item.base, item.rows if item.rows >= 0 else int(item.base.size / row_bytes))
                 for item in by_key_distance(by_path.get(path, []), row["keys"])
                 if item.base.size < self.options.files.small_file_limit
-                and (item.base.partition, item.base.file_id) not in planned
             ]
             assign_inserts(
                 targets,

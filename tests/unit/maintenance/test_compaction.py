@@ -16,7 +16,7 @@ from lakedex import Table
 from lakedex.errors import CommitConflictError, CommitError, CorruptFileError, InvalidInputError, LakedexError
 from lakedex.io.liveness import Heartbeat
 from lakedex.maintenance.compaction import compact_if_due
-from lakedex.maintenance.compaction_plan import compaction_due, plan_operations, planned_operations, planned_slices
+from lakedex.maintenance.compaction_plan import compaction_due, plan_operations, planned_slices
 from lakedex.options import CompactionOptions, WriteOptions, parse_options
 from lakedex.snapshot.merge_on_read import MergeInPlace, MergeSettings
 from lakedex.testing import Faults, FaultyStorage, open_table
@@ -81,7 +81,7 @@ def test_a_base_file_is_what_java_made_of_the_same_plan(name: str, tmp_path: Pat
     """Rows in their order, and the numbers of its write stats."""
     snapshot = opened(name, tmp_path).snapshot()
     (done,) = snapshot.timeline.completed({"commit"})
-    plan = planned_operations(snapshot.timeline, replace(done, action="compaction"))
+    plan = snapshot.timeline.compaction_plan(replace(done, action="compaction"))
     stats = {stat.file_id: stat for stat in snapshot.timeline.commit_metadata(done).all_stats()}
     for item in planned_slices(snapshot, done, plan):
         merged = MergeInPlace(snapshot.files, item, MergeSettings.of(snapshot.at(done.requested)))
@@ -111,7 +111,7 @@ def test_a_plan_is_java_s(tmp_path: Path) -> None:
     table = opened("mor_pend_v9", tmp_path)
     snapshot = table.snapshot()
     (instant,) = snapshot.timeline.pending({"compaction"})
-    theirs = planned_operations(snapshot.timeline, instant)
+    theirs = snapshot.timeline.compaction_plan(instant)
     assert plan_operations(snapshot, "9" * 17, 1) == ()  # All groups with log files are in it.
     table.maintenance.unschedule_compaction(PLANNED)
     assert pending(table) == []
@@ -217,7 +217,7 @@ def test_a_run_that_fails_leaves_the_plan(only: tuple[str, str], tmp_path: Path)
 def edited(change: Callable[[list[CompactionOperation]], object]) -> Callable[[Table], None]:
     def edit(table: Table) -> None:
         snapshot = table.snapshot()
-        operations = list(planned_operations(snapshot.timeline, snapshot.timeline.pending({"compaction"})[0]))
+        operations = list(snapshot.timeline.compaction_plan(snapshot.timeline.pending({"compaction"})[0]))
         change(operations)
         instant_at(table, State.REQUESTED).write_bytes(encode_compaction_plan(operations))
 

@@ -166,7 +166,7 @@ def begun(table: Table) -> str:
     folder = Path(snapshot.timeline.path)
     (folder / f"{plan.requested}.compaction.inflight").touch()
     os.utime(folder / f"{plan.requested}.compaction.inflight", (1_000_000_000, 1_000_000_000))
-    operation = snapshot.timeline.compaction_plan(plan.requested)[0]
+    operation = snapshot.timeline.compaction_plan(plan)[0]
     name = f"{operation.file_id}_0-0-0_{plan.requested}.parquet"
     marker = Path(snapshot.files.temp(plan.requested)) / operation.partition / marker_name(name, "CREATE")
     marker.parent.mkdir(parents=True)
