@@ -25,7 +25,7 @@ from lakedex.errors import CommitConflictError, CommitStateUnknownError, Lakedex
 from lakedex.index.definitions import replace_definitions
 from lakedex.index.protocol import CommitContext, CommitPolicy, Index, IndexUpdate, merge_records
 from lakedex.index.registry import INDEXES
-from lakedex.index.written_file import Collector, WrittenFile, WrittenLog
+from lakedex.index.written_file import Collector, WrittenFile, stats_by_partition
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
 from lakedex.layout.contained_files import delete_files, delete_temp
@@ -56,7 +56,7 @@ from lakedex.timeline.active import (
     remove_file,
     remove_pending,
 )
-from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata, encode_requested_replace
+from lakedex.timeline.commit_metadata import CommitMetadata, encode_commit_metadata, encode_requested_replace
 from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.instant import Instant, InstantClock, State
 from lakedex.types import Operation, TableType
@@ -332,7 +332,7 @@ class Transaction:
         body = encode_commit_metadata(
             CommitMetadata(
                 operation=self.operation.value,
-                write_stats=_write_stats(change.results),
+                write_stats=stats_by_partition(result.stat for result in change.results),
                 extra={
                     "schema": json.dumps(with_docs(arrow_to_avro(change.schema, now.config.name), comments)),
                     "lakedex.version": __version__,
@@ -595,50 +595,6 @@ class Transaction:
 
 def _some(partitions: Iterable[str]) -> str:
     return ", ".join(sorted(path or "(the table)" for path in partitions)[:3])
-
-
-def _write_stats(results: Sequence[WrittenFile]) -> dict[str, tuple[WriteStat, ...]]:
-    stats: dict[str, tuple[WriteStat, ...]] = {}
-    for result in results:
-        millis = int(result.seconds * 1000)
-        if result.log is not None:
-            stats[result.partition] = (*stats.get(result.partition, ()), _log_stat(result, result.log, millis))
-            continue
-        stat = WriteStat(
-            file_id=result.file_id,
-            path=join_path(result.partition, result.file_name),
-            partition_path=result.partition,
-            file_size=result.size,
-            prev_commit=result.previous_instant or "null",
-            prev_base_file=result.previous,
-            num_writes=result.rows,
-            num_deletes=result.deleted,
-            num_updates=result.updated,
-            num_inserts=result.inserted,
-            create_ms=0 if result.previous else millis,
-            upsert_ms=millis if result.previous else 0,
-        )
-        stats[result.partition] = (*stats.get(result.partition, ()), stat)
-    return stats
-
-
-def _log_stat(result: WrittenFile, log: WrittenLog, millis: int) -> WriteStat:
-    """``HoodieDeltaWriteStat``. All rows are updates to Hudi, also of keys that a log file had deleted."""
-    return WriteStat(
-        file_id=result.file_id,
-        path=join_path(result.partition, result.file_name),
-        partition_path=result.partition,
-        file_size=result.size,
-        prev_commit=log.base_instant,
-        num_writes=result.rows,
-        num_deletes=result.deleted,
-        num_updates=result.rows,
-        base_file=log.base_file,
-        log_version=log.version,
-        log_offset=0,
-        log_files=log.log_files,
-        upsert_ms=millis,
-    )
 
 
 def run_with_retries(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from lakedex.io.storage import Storage
 from lakedex.io.task_output import Spilled
+from lakedex.layout.names import join_path
 from lakedex.parquet.base_file_writer import BaseFileSummary
+from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT, WriteStat
 
-__all__ = ["Collector", "FileCollector", "FinishedFile", "WrittenFile", "WrittenLog"]
+__all__ = ["Collector", "FileCollector", "FinishedFile", "WrittenFile", "WrittenLog", "stats_by_partition"]
 
 
 _Part = TypeVar("_Part")
@@ -43,6 +46,23 @@ class FinishedFile:
         path = f"{self.temp}/.{kind}/{self.name}.{kind}"
         self.made.append(path)
         return Spilled.write(self.storage, path, content)
+
+    def written(self, collecting: Mapping[str, FileCollector], started: float) -> WrittenFile:
+        """The result for the commit, still without what changed in the group.
+
+        Args:
+            collecting: what indexes collected of it, by index; they finish here.
+            started: when the writing began, by ``time.perf_counter``.
+        """
+        return WrittenFile(
+            partition=self.partition,
+            file_id=self.file_id,
+            file_name=self.name,
+            size=self.summary.size,
+            rows=self.summary.rows,
+            parts={index: collector.finish(self) for index, collector in collecting.items()},
+            seconds=time.perf_counter() - started,
+        )
 
 
 class FileCollector(Protocol):
@@ -108,11 +128,11 @@ class WrittenFile:
     file_name: str
     size: int
     rows: int
-    inserted: int
-    updated: int
-    deleted: int
-    previous: str | None
-    previous_instant: str | None
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    previous: str | None = None
+    previous_instant: str | None = None
     seconds: float = field(default=0.0)
     moved: int = 0
     parts: Mapping[str, Any] = field(default_factory=dict)
@@ -122,3 +142,47 @@ class WrittenFile:
         """The part that an index collected of the file; None for nothing."""
         found = self.parts.get(index)
         return found if isinstance(found, kind) else None
+
+    @property
+    def stat(self) -> WriteStat:
+        """``HoodieWriteStat``, of a log file ``HoodieDeltaWriteStat``.
+
+        All rows of a log file are updates to Hudi, also of keys that an older one had deleted.
+        """
+        millis = int(self.seconds * 1000)
+        common = WriteStat(
+            file_id=self.file_id,
+            path=join_path(self.partition, self.file_name),
+            partition_path=self.partition,
+            file_size=self.size,
+            num_writes=self.rows,
+            num_deletes=self.deleted,
+        )
+        if self.log is not None:
+            return replace(
+                common,
+                prev_commit=self.log.base_instant,
+                num_updates=self.rows,
+                base_file=self.log.base_file,
+                log_version=self.log.version,
+                log_offset=0,
+                log_files=self.log.log_files,
+                upsert_ms=millis,
+            )
+        return replace(
+            common,
+            prev_commit=self.previous_instant or NO_PREVIOUS_COMMIT,
+            prev_base_file=self.previous,
+            num_updates=self.updated,
+            num_inserts=self.inserted,
+            create_ms=0 if self.previous else millis,
+            upsert_ms=millis if self.previous else 0,
+        )
+
+
+def stats_by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
+    """Write stats by partition path, as commit metadata has them."""
+    found: dict[str, list[WriteStat]] = {}
+    for stat in stats:
+        found.setdefault(stat.partition_path, []).append(stat)
+    return {partition: tuple(own) for partition, own in found.items()}

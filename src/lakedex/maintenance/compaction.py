@@ -35,12 +35,12 @@ from lakedex.index.bloom_filters import bloom_sizing
 from lakedex.index.definitions import replace_definitions
 from lakedex.index.protocol import CollectContext, CommitContext, CommitPolicy, IndexUpdate, merge_records
 from lakedex.index.registry import INDEXES, collectors
-from lakedex.index.written_file import Collector, WrittenFile
+from lakedex.index.written_file import Collector, WrittenFile, stats_by_partition
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
 from lakedex.layout.contained_files import delete_files, delete_temp
 from lakedex.layout.file_slice import FileSlice
-from lakedex.layout.names import join_path, parse_base_file_name
+from lakedex.layout.names import parse_base_file_name
 from lakedex.maintenance.compaction_plan import (
     compaction_due,
     plan_operations,
@@ -381,7 +381,7 @@ class _CompactionRun:
         schema = with_docs(arrow_to_avro(self.snapshot.schema, now.config.name), self.snapshot.comments)
         body = CommitMetadata(
             operation="COMPACT",
-            write_stats=_write_stats(done, self.slices),
+            write_stats=stats_by_partition(_stat(item, merged) for item, merged in zip(done, self.slices, strict=True)),
             extra={"schema": json.dumps(schema), "lakedex.version": __version__},
             compacted=True,
         )
@@ -528,32 +528,20 @@ def _listed(files: Sequence[WrittenFile]) -> Keyed:
     return [*records, (ALL_PARTITIONS, all_partitions_record(files_key(partition) for partition in added))]
 
 
-def _write_stats(done: Sequence[CompactedGroup], slices: Sequence[FileSlice]) -> dict[str, tuple[WriteStat, ...]]:
-    stats: dict[str, tuple[WriteStat, ...]] = {}
-    for item, merged in zip(done, slices, strict=True):
-        file, counts = item.file, item.counts
-        stat = WriteStat(
-            file_id=file.file_id,
-            path=join_path(file.partition, file.file_name),
-            partition_path=file.partition,
-            file_size=file.size,
-            prev_commit=merged.base_instant,
-            prev_base_file=file.previous,
-            num_writes=file.rows,
-            num_deletes=file.deleted,
-            num_updates=file.updated,
-            num_inserts=file.inserted,
-            upsert_ms=int(file.seconds * 1000),
-            compacted=CompactedLogs(
-                files=len(merged.log_files),
-                blocks=counts.blocks,
-                bytes=counts.bytes,
-                records=counts.records,
-                keys=counts.keys,
-            ),
-        )
-        stats[file.partition] = (*stats.get(file.partition, ()), stat)
-    return stats
+def _stat(item: CompactedGroup, merged: FileSlice) -> WriteStat:
+    counts, stat = item.counts, item.file.stat
+    return replace(
+        stat,
+        create_ms=0,
+        upsert_ms=stat.create_ms + stat.upsert_ms,
+        compacted=CompactedLogs(
+            files=len(merged.log_files),
+            blocks=counts.blocks,
+            bytes=counts.bytes,
+            records=counts.records,
+            keys=counts.keys,
+        ),
+    )
 
 
 def _sum(first: TableCompaction, second: TableCompaction) -> TableCompaction:

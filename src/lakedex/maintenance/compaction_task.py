@@ -109,19 +109,13 @@ class CompactFileGroup:
             made=made,
         )
         counts = merged.counts
-        written = WrittenFile(
-            partition=item.partition,
-            file_id=item.file_id,
-            file_name=name,
-            size=summary.size,
-            rows=summary.rows,
+        written = replace(
+            file.written(collecting, started),
             inserted=counts.inserted,
             updated=counts.updated,
             deleted=counts.deleted,
             previous=None if base is None else base.name,
             previous_instant=item.base_instant,
-            parts={index: collector.finish(file) for index, collector in collecting.items()},
-            seconds=time.perf_counter() - started,
         )
         return CompactedGroup(file=written, counts=counts)
 

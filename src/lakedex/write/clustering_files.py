@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lakedex.codec.bloom import BloomSizing
 from lakedex.engine import current_task
-from lakedex.index.written_file import Collector, FileCollector, FinishedFile, WrittenFile
+from lakedex.index.written_file import Collector, FileCollector, WrittenFile
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.names import BaseFileName
@@ -158,29 +158,8 @@ class ClusteredFileWriter:
         except BaseException:
             writer.abort()
             raise
-        file = FinishedFile(
-            storage=output.files.storage,
-            temp=output.temp,
-            partition=target.partition,
-            file_id=target.file_id,
-            name=name,
-            summary=summary,
-            made=output.made,
-        )
-        return WrittenFile(
-            partition=target.partition,
-            file_id=target.file_id,
-            file_name=name,
-            size=summary.size,
-            rows=summary.rows,
-            inserted=summary.rows,
-            updated=0,
-            deleted=0,
-            previous=None,
-            previous_instant=None,
-            parts={index: collector.finish(file) for index, collector in collecting.items()},
-            seconds=time.perf_counter() - started,
-        )
+        written = output.finished(target, name, summary).written(collecting, started)
+        return replace(written, inserted=summary.rows)
 
     def _copy(self, built: _ClusteredFile, item: FileSlice) -> None:
         """Write all rows of a slice as they are."""

@@ -22,11 +22,12 @@ import pyarrow as pa
 
 from lakedex.codec.bloom import BloomSizing, HashedKeys, filter_size, hash_keys
 from lakedex.errors import CommitError, InvalidInputError, LakedexError
-from lakedex.index.written_file import Collector, WrittenFile
+from lakedex.index.written_file import Collector, FinishedFile, WrittenFile
 from lakedex.io.storage import TableFiles
 from lakedex.layout.keys import partition_depth
 from lakedex.layout.names import PARTITION_METAFILE, join_path, marker_name
 from lakedex.parallel import run_threads
+from lakedex.parquet.base_file_writer import BaseFileSummary
 from lakedex.tagging.keyed_rows import KEY, KEY_COLUMNS
 from lakedex.timeline.active import is_under_way
 from lakedex.write.file_assignment import FileGroupTarget
@@ -139,6 +140,18 @@ class _SyncBatch:
         if target.base is None and target.partition not in self.metafiles and not self.files.storage.exists(metafile):
             self.metafiles[target.partition] = metafile
         return path
+
+    def finished(self, target: FileGroupTarget, name: str, summary: BaseFileSummary) -> FinishedFile:
+        """A new file whose last row is written."""
+        return FinishedFile(
+            storage=self.files.storage,
+            temp=self.temp,
+            partition=target.partition,
+            file_id=target.file_id,
+            name=name,
+            summary=summary,
+            made=self.made,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.names import BaseFileName
 from lakedex.options import WriteOptions
 from lakedex.parquet.base_file_reader import ExistingBaseFile, Footer, iter_base_file, open_for_merge, read_footer
-from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
+from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileSummary, BaseFileWriter
 from lakedex.parquet.conform import with_dictionaries
 from lakedex.snapshot.merge_on_read import MergeSettings, iter_merged_slice
 from lakedex.snapshot.snapshot import Snapshot
@@ -81,6 +81,9 @@ class FileOutput(Protocol):
 
     def announce(self, target: FileGroupTarget, name: str, kind: str) -> str:
         """Write the marker of a new file, of kind CREATE, MERGE or APPEND; the file's path."""
+
+    def finished(self, target: FileGroupTarget, name: str, summary: BaseFileSummary) -> FinishedFile:
+        """A new file whose last row is written."""
 
 
 class FileGroupWriter(Protocol):
@@ -224,29 +227,14 @@ class BaseFileGroupWriter:
             except BaseException:
                 writer.abort()
                 raise
-        file = FinishedFile(
-            storage=output.files.storage,
-            temp=output.temp,
-            partition=target.partition,
-            file_id=target.file_id,
-            name=str(name),
-            summary=summary,
-            made=output.made,
-        )
-        return WrittenFile(
-            partition=target.partition,
-            file_id=target.file_id,
-            file_name=str(name),
-            size=summary.size,
-            rows=summary.rows,
+        return replace(
+            output.finished(target, str(name), summary).written(collecting, started),
             inserted=inserted,
             updated=incoming.updated,
             deleted=incoming.deleted,
+            moved=incoming.moved,
             previous=target.base.name if target.base else None,
             previous_instant=target.base.instant if target.base else None,
-            moved=incoming.moved,
-            parts={index: collector.finish(file) for index, collector in collecting.items()},
-            seconds=time.perf_counter() - started,
         )
 
     def _rewrites(self, target: FileGroupTarget) -> bool:

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from lakedex.codec.log_block import encode_log_block
 from lakedex.codec.log_records import AvroBlock, delete_block_content, encode_positions, require_ordering_type
 from lakedex.engine import current_task
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.index.written_file import Collector, FileCollector, FinishedFile, WrittenFile, WrittenLog
+from lakedex.index.written_file import Collector, FileCollector, WrittenFile, WrittenLog
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import LogFileName, parse_log_file_name
@@ -149,17 +149,16 @@ class LogFileGroupWriter:
         taking = {index: one.begin(self.bases.schema) for index, one in collectors.items() if one.takes_logs}
         size = self._write_blocks(output.files, path, target, change, tuple(taking.values()))
         rows = len(change.data)
-        finished = FinishedFile(
-            storage=output.files.storage,
-            temp=output.temp,
-            partition=target.partition,
-            file_id=target.file_id,
-            name=str(name),
-            summary=BaseFileSummary(size=size, rows=rows, bloom=b"", bloom_type="", min_key=None, max_key=None),
-            made=output.made,
+        summary = BaseFileSummary(size=size, rows=rows, bloom=b"", bloom_type="", min_key=None, max_key=None)
+        inserted = int((~stored.live[change.data]).sum())
+        return replace(
+            output.finished(target, str(name), summary).written(taking, started),
+            inserted=inserted,
+            updated=rows - inserted,
+            deleted=len(change.deletes),
+            moved=int((incoming.moves[change.deletes] == DELETED_HERE).sum()),
+            log=log,
         )
-        parts = {index: one.finish(finished) for index, one in taking.items()}
-        return change.written(target, finished, log, parts, time.perf_counter() - started)
 
     def _incoming(self, target: FileGroupTarget, records: IncomingRecords) -> IncomingRows:
         rows = records.rows
@@ -270,28 +269,6 @@ class _Change:
     data: IntArray
     deletes: IntArray
     by_order: bool
-
-    def written(
-        self, target: FileGroupTarget, file: FinishedFile, log: WrittenLog, parts: Mapping[str, Any], seconds: float
-    ) -> WrittenFile:
-        """The result of writing it."""
-        inserted = int((~self.stored.live[self.data]).sum())
-        return WrittenFile(
-            partition=target.partition,
-            file_id=target.file_id,
-            file_name=file.name,
-            size=file.summary.size,
-            rows=len(self.data),
-            inserted=inserted,
-            updated=len(self.data) - inserted,
-            deleted=len(self.deletes),
-            previous=None,
-            previous_instant=None,
-            moved=int((self.incoming.moves[self.deletes] == DELETED_HERE).sum()),
-            parts=parts,
-            seconds=seconds,
-            log=log,
-        )
 
 
 @dataclass(slots=True)
