@@ -9,10 +9,10 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 288,
     "modules without __init__": 262,
-    "code lines": 51140,
+    "code lines": 51051,
     "longest module": 684,
     "modules under 100 lines with one importer": 5,
-    "signature lines with Any": 568,
+    "signature lines with Any": 567,
     "public members of Table": 37,
     "public definitions without docstring": 3,
     "private access in tests": 0,

@@ -23,27 +23,23 @@ from lakedex.commit.idempotency import DuplicateBatchError, next_batches, requir
 from lakedex.commit.write_preconditions import require_plain_types, require_settings
 from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
 from lakedex.index.definitions import replace_definitions
-from lakedex.index.protocol import CommitContext, CommitPolicy, Index, IndexUpdate, merge_records
-from lakedex.index.registry import INDEXES
-from lakedex.index.written_file import Collector, WrittenFile, stats_by_partition
+from lakedex.index.protocol import CommitContext, Index, IndexUpdate, merge_records
+from lakedex.index.registry import INDEXES, updates_of_commit
+from lakedex.index.written_file import Collector, WrittenFile, listing_of, stats_by_partition
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
-from lakedex.layout.contained_files import delete_files, delete_temp
+from lakedex.layout.contained_files import delete_temp
 from lakedex.layout.names import join_path
 from lakedex.maintenance.compaction_plan import groups_in_service
 from lakedex.maintenance.metadata_rebuild import disable_partitions, needs_repair, repair_metadata
 from lakedex.maintenance.recovery import recover
 from lakedex.maintenance.schedule import run_services
-from lakedex.maintenance.undo_write import marked_files, roll_back
+from lakedex.maintenance.undo_write import remove_unaccepted, roll_back
 from lakedex.metadata.records import (
-    ALL_PARTITIONS,
     FILES,
     PARTITION_STATS,
-    all_partitions_record,
-    files_key,
-    files_record,
 )
-from lakedex.metadata.writer import Keyed, LogWritten, Updates, write_delta_commit
+from lakedex.metadata.writer import LogWritten, Updates, write_delta_commit
 from lakedex.options import WriteOptions
 from lakedex.progress import reported_step
 from lakedex.reports import WriteResult
@@ -105,14 +101,6 @@ class WriteContext:
                 yield
         finally:
             self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - began
-
-
-def _files(results: Sequence[WrittenFile]) -> Keyed:
-    added: dict[str, dict[str, int]] = {}
-    for result in results:
-        added.setdefault(result.partition, {})[result.file_name] = result.size
-    records: Keyed = [(files_key(partition), files_record(files)) for partition, files in added.items()]
-    return [*records, (ALL_PARTITIONS, all_partitions_record(files_key(partition) for partition in added))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,12 +287,13 @@ class Transaction:
         Raises:
             CommitConflictError: another writer committed to what this write read.
         """
-        self._remove_unaccepted(change.results)
+        remove_unaccepted(self.snapshot, self.instant, change.results)
         logs: list[LogWritten] = []
         try:
             with table_lock(self.handle.files, self.options.lock) as lock:
                 logs = self._commit_locked(lock, change)
-            self._remove_unaccepted(change.results)  # A late attempt may have found the write still in flight.
+            # A late attempt may have found the write still in flight.
+            remove_unaccepted(self.snapshot, self.instant, change.results)
             self._finish()
         except Exception as error:
             if self.committed is None:
@@ -326,7 +315,7 @@ class Transaction:
         lock.check()
         for update in updates:
             replace_definitions(handle.files.storage, update.definitions)
-        delta, logs = self._write_metadata(now, merge_records(_files(change.results), updates))
+        delta, logs = self._write_metadata(now, merge_records(listing_of(change.results), updates))
         lock.check()
         comments = now.comments if change.comments is None else change.comments
         body = encode_commit_metadata(
@@ -365,16 +354,7 @@ class Transaction:
             renames=change.renames,
         )
         self._indexing = True
-        updates = []
-        for index in INDEXES:
-            try:
-                update = index.records_of_commit(ctx, change.results)
-            except Exception as error:
-                if index.commit_policy is CommitPolicy.REQUIRED:
-                    raise
-                update = IndexUpdate(notes=(f"the index {index.name} does not cover this commit ({error})",))
-            updates.append(self._count(index, update))
-        return updates
+        return [self._count(index, update) for index, update in updates_of_commit(ctx, change.results, "commit")]
 
     def _count(self, index: Index, update: IndexUpdate) -> IndexUpdate:
         size, seconds = self.index_costs.get(index.name, (0, 0.0))
@@ -535,13 +515,6 @@ class Transaction:
             retryable=True,
         )
 
-    def _remove_unaccepted(self, results: Sequence[WrittenFile]) -> None:
-        """Delete files of attempts whose result did not count. A plain listing must not find them later."""
-        accepted = {(result.partition, result.file_name) for result in results}
-        for partition, name in marked_files(self.snapshot, self.instant):
-            if (partition, name) not in accepted:
-                delete_files(self.handle.files, [(partition, name)])
-
     def _finish(self) -> None:
         delete_temp(self.handle.files, self.instant)
         if self._heartbeat is not None:
@@ -549,7 +522,7 @@ class Transaction:
 
     def cancel(self) -> None:
         """End a write that has nothing to write. It stays pending, so that others undo it, until its files are gone."""
-        self._remove_unaccepted([])
+        remove_unaccepted(self.snapshot, self.instant, [])
         for index in INDEXES if self._indexing else ():
             index.discard(self.snapshot, self.instant)
         delete_temp(self.handle.files, self.instant)
@@ -587,7 +560,7 @@ class Transaction:
             self.cancel()
         elif not now.timeline.is_completed(self.instant):
             # The other one may have come before our last files.
-            self._remove_unaccepted([])
+            remove_unaccepted(self.snapshot, self.instant, [])
             self._finish()
             return True
         return False

@@ -8,6 +8,7 @@ Memory of the cache: ``HELD_BYTES`` for each state of the table; successive stat
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
 from lakedex.codec.bloom import BloomFilter, BloomSizing, HashedKeys, decode_bloom, hash_keys
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import payload_columns
@@ -54,10 +56,11 @@ from lakedex.metadata.store import MetadataStore
 from lakedex.metadata.writer import Keyed, SpilledBloom
 from lakedex.options import BloomOptions, IndexOptions, WriteOptions
 from lakedex.parquet.base_file_reader import iter_base_file, read_footer
+from lakedex.parquet.base_file_writer import BaseFileSettings
 from lakedex.reports import Difference
 from lakedex.snapshot.file_system_view import FileSystemView, ViewCache
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import RECORD_KEY, IntArray, Progress
+from lakedex.types import COMMIT_SEQNO, RECORD_KEY, IntArray, Progress
 
 __all__ = [
     "BATCH_BYTES",
@@ -428,6 +431,24 @@ def bloom_sizing(options: BloomOptions | None) -> BloomSizing:
         fpp=options.fpp,
         type_code=options.filter_type,
         max_entries=options.max_entries,
+    )
+
+
+def base_file_settings(snapshot: Snapshot, schema: pa.Schema, options: WriteOptions) -> BaseFileSettings:
+    """How new base files of a table are written, their footers' filters included.
+
+    Args:
+        snapshot: the table.
+        schema: its columns after the write.
+        options: compression, size of row groups, filters.
+    """
+    keys = snapshot.config.record_key_fields
+    return BaseFileSettings(
+        avro_schema=json.dumps(with_meta_fields(arrow_to_avro(schema, snapshot.config.name))),
+        compression=options.files.compression,
+        bloom=bloom_sizing(options.bloom),
+        unique=frozenset({RECORD_KEY, COMMIT_SEQNO, *(keys if len(keys) == 1 else ())}),
+        row_group_bytes=options.files.row_group_bytes,
     )
 
 

@@ -15,8 +15,8 @@ from lakedex.index.column_stats.index import ColumnStatsIndex, PartitionStatsInd
 from lakedex.index.definitions import read_definitions
 from lakedex.index.metadata_index import state_of
 from lakedex.index.partition_values import PartitionValues
-from lakedex.index.protocol import CollectContext, Index, IndexInfo
-from lakedex.index.written_file import Collector
+from lakedex.index.protocol import CollectContext, CommitContext, CommitPolicy, Index, IndexInfo, IndexUpdate
+from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.metadata.records import FILES, SUPPORTED
 from lakedex.reports import IndexStats
 from lakedex.snapshot.snapshot import Snapshot
@@ -32,6 +32,7 @@ __all__ = [
     "registered",
     "require_readable",
     "table_indexes",
+    "updates_of_commit",
 ]
 
 
@@ -71,6 +72,28 @@ def collectors(ctx: CollectContext) -> dict[str, Collector]:
     """Collectors of the files of a write, by index."""
     found = {index.name: index.collector(ctx) for index in INDEXES}
     return {name: collector for name, collector in found.items() if collector is not None}
+
+
+def updates_of_commit(
+    ctx: CommitContext, files: Sequence[WrittenFile], what: str
+) -> Iterator[tuple[Index, IndexUpdate]]:
+    """Additions of each index to a commit.
+
+    One that is not required may fail: it does not cover the commit then, and the update's note says so.
+
+    Args:
+        ctx: the commit.
+        files: what it writes.
+        what: it is, in the note.
+    """
+    for index in INDEXES:
+        try:
+            update = index.records_of_commit(ctx, files)
+        except Exception as error:
+            if index.commit_policy is CommitPolicy.REQUIRED:
+                raise
+            update = IndexUpdate(notes=(f"the index {index.name} does not cover this {what} ({error})",))
+        yield index, update
 
 
 def table_indexes(snapshot: Snapshot) -> dict[str, Index | None]:

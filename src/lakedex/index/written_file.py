@@ -1,4 +1,4 @@
-"""A base file that a task has written, and the parts that indexes collected of it in the same pass."""
+"""A file that a task has written: what indexes collected of it in the same pass, and what a commit says of it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,20 @@ import pyarrow as pa
 from lakedex.io.storage import Storage
 from lakedex.io.task_output import Spilled
 from lakedex.layout.names import join_path
+from lakedex.metadata.records import ALL_PARTITIONS, all_partitions_record, files_key, files_record
+from lakedex.metadata.writer import Keyed
 from lakedex.parquet.base_file_writer import BaseFileSummary
 from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT, WriteStat
 
-__all__ = ["Collector", "FileCollector", "FinishedFile", "WrittenFile", "WrittenLog", "stats_by_partition"]
+__all__ = [
+    "Collector",
+    "FileCollector",
+    "FinishedFile",
+    "WrittenFile",
+    "WrittenLog",
+    "listing_of",
+    "stats_by_partition",
+]
 
 
 _Part = TypeVar("_Part")
@@ -178,6 +188,15 @@ class WrittenFile:
             create_ms=0 if self.previous else millis,
             upsert_ms=millis if self.previous else 0,
         )
+
+
+def listing_of(files: Iterable[WrittenFile]) -> Keyed:
+    """Records of the partition ``files`` that list new files."""
+    added: dict[str, dict[str, int]] = {}
+    for file in files:
+        added.setdefault(file.partition, {})[file.file_name] = file.size
+    records: Keyed = [(files_key(partition), files_record(sizes)) for partition, sizes in added.items()]
+    return [*records, (ALL_PARTITIONS, all_partitions_record(files_key(partition) for partition in added))]
 
 
 def stats_by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:

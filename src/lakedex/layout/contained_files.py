@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from lakedex.codec.table_paths import check_instant, check_partition, file_path
-from lakedex.errors import CorruptFileError
+from lakedex.errors import CommitError, CorruptFileError
 from lakedex.io.storage import FileInfo, TableFiles
 from lakedex.parallel import run_threads
+from lakedex.timeline.active import is_under_way
 
 __all__ = [
     "delete_entries",
@@ -24,6 +25,7 @@ __all__ = [
     "list_folder",
     "require_folders",
     "require_own_folders",
+    "require_under_way",
 ]
 
 
@@ -138,6 +140,30 @@ def delete_entries(files: TableFiles, folder: str, keep: Collection[str] = ()) -
         path = files.path(folder, entry.name)
         if entry.name not in keep:
             (files.storage.delete_tree if entry.is_dir else files.storage.delete)(path)
+
+
+def require_under_way(files: TableFiles, timeline_path: str, instant: str, made: Sequence[str], what: str) -> None:
+    """Let a late attempt of a task leave no files behind once the commit is decided.
+
+    The driver looks at the markers once more after it completed the commit, so that one of both sees the other.
+
+    Args:
+        files: the table's files.
+        timeline_path: folder of its instants.
+        instant: what the task works for.
+        made: paths of its files, each after its marker.
+        what: kind of work, in the error.
+
+    Raises:
+        CommitError: the work is no longer in flight; the files were deleted.
+    """
+    if is_under_way(files.storage, timeline_path, instant):
+        return
+    for late in reversed(made):  # A marker after its file.
+        files.storage.delete(late)
+    raise CommitError(
+        f"{files}: the {what} {instant} is no longer in flight; the task's files were removed", instant=instant
+    )
 
 
 def delete_temp(files: TableFiles, instant: str) -> None:

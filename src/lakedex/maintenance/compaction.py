@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from lakedex._version import __version__
-from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
+from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.comments import with_docs
 from lakedex.display.blocks import Card, notes
 from lakedex.errors import (
@@ -31,14 +31,14 @@ from lakedex.errors import (
     InvalidInputError,
     LakedexError,
 )
-from lakedex.index.bloom_filters import bloom_sizing
+from lakedex.index.bloom_filters import base_file_settings
 from lakedex.index.definitions import replace_definitions
-from lakedex.index.protocol import CollectContext, CommitContext, CommitPolicy, IndexUpdate, merge_records
-from lakedex.index.registry import INDEXES, collectors
-from lakedex.index.written_file import Collector, WrittenFile, stats_by_partition
+from lakedex.index.protocol import CollectContext, CommitContext, IndexUpdate, merge_records
+from lakedex.index.registry import INDEXES, collectors, updates_of_commit
+from lakedex.index.written_file import Collector, WrittenFile, listing_of, stats_by_partition
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
-from lakedex.layout.contained_files import delete_files, delete_temp
+from lakedex.layout.contained_files import delete_temp
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.names import parse_base_file_name
 from lakedex.maintenance.compaction_plan import (
@@ -50,18 +50,13 @@ from lakedex.maintenance.compaction_plan import (
 )
 from lakedex.maintenance.compaction_task import CompactedGroup, CompactFileGroup
 from lakedex.maintenance.recovery import recovered
-from lakedex.maintenance.undo_write import HeartbeatPolicy, marked_files, roll_back
+from lakedex.maintenance.undo_write import HeartbeatPolicy, remove_unaccepted, roll_back
 from lakedex.metadata.records import (
-    ALL_PARTITIONS,
     FILES,
     PARTITION_STATS,
-    all_partitions_record,
-    files_key,
-    files_record,
 )
-from lakedex.metadata.writer import Keyed, write_delta_commit
+from lakedex.metadata.writer import write_delta_commit
 from lakedex.options import WriteOptions
-from lakedex.parquet.base_file_writer import BaseFileSettings
 from lakedex.reports import Report, counted
 from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -75,7 +70,7 @@ from lakedex.timeline.active import (
 from lakedex.timeline.commit_metadata import CommitMetadata, CompactedLogs, WriteStat, encode_commit_metadata
 from lakedex.timeline.instant import Instant, InstantClock, State
 from lakedex.timeline.service_metadata import CompactionOperation, encode_compaction_plan
-from lakedex.types import COMMIT_SEQNO, RECORD_KEY, TableType, size_text
+from lakedex.types import TableType, size_text
 
 __all__ = ["TableCompaction", "compact_if_due", "compact_table", "unschedule"]
 
@@ -328,20 +323,13 @@ class _CompactionRun:
             limits=handle.limits,
             files=len(self.slices),
         )
-        keys = snapshot.config.record_key_fields
         task = CompactFileGroup(
             files=snapshot.files,
             timeline_path=snapshot.timeline.path,
             instant=instant,
             run=random.SystemRandom().randrange(1 << 30),
             merge=MergeSettings.of(snapshot),
-            settings=BaseFileSettings(
-                avro_schema=json.dumps(with_meta_fields(arrow_to_avro(snapshot.schema, snapshot.config.name))),
-                compression=self.options.files.compression,
-                bloom=bloom_sizing(self.options.bloom),
-                unique=frozenset({RECORD_KEY, COMMIT_SEQNO, *(keys if len(keys) == 1 else ())}),
-                row_group_bytes=self.options.files.row_group_bytes,
-            ),
+            settings=base_file_settings(snapshot, snapshot.schema, self.options),
             collectors=collectors(collecting),
         )
         label = f"lakedex {snapshot.files}: compaction {instant} of {counted(len(self.slices), 'file group')}"
@@ -351,11 +339,12 @@ class _CompactionRun:
     def commit(self, done: Sequence[CompactedGroup]) -> None:
         """Make the new files visible."""
         files = [item.file for item in done]
-        self._remove_unaccepted(files)
+        remove_unaccepted(self.snapshot, self.inflight.requested, files)
         with table_lock(self.handle.files, self.options.lock) as lock:
             self._commit_locked(lock, done)
         try:
-            self._remove_unaccepted(files)  # A late attempt may have found the compaction still in flight.
+            # A late attempt may have found the compaction still in flight.
+            remove_unaccepted(self.snapshot, self.inflight.requested, files)
             delete_temp(self.handle.files, self.inflight.requested)
             self.heartbeat.stop()
         except OSError as error:
@@ -373,7 +362,7 @@ class _CompactionRun:
         for update in updates:
             replace_definitions(storage, update.definitions)
         if now.metadata.has(FILES.name):
-            records = merge_records(_listed([item.file for item in done]), updates)
+            records = merge_records(listing_of(item.file for item in done), updates)
             floor = max(now.last_time, self.inflight.requested)
             run = self.handle.engine.run
             write_delta_commit(now.metadata, self.inflight.requested, records, lambda: self.clock.next(floor), run)
@@ -429,25 +418,13 @@ class _CompactionRun:
         )
         older = any(writing.requested < self.inflight.requested for writing in now.timeline.pending(WRITE_ACTIONS))
         updates = []
-        for index in INDEXES:
-            try:
-                update = index.records_of_commit(ctx, files)
-            except Exception as error:
-                if index.commit_policy is CommitPolicy.REQUIRED:
-                    raise
-                update = IndexUpdate(notes=(f"the index {index.name} does not cover this compaction ({error})",))
+        for _, update in updates_of_commit(ctx, files, "compaction"):
             self.notes += update.notes
             records = {
                 name: own for name, own in update.records.items() if not (older and name == PARTITION_STATS.name)
             }
             updates.append(replace(update, records=records))
         return updates
-
-    def _remove_unaccepted(self, files: Sequence[WrittenFile]) -> None:
-        accepted = {(file.partition, file.file_name) for file in files}
-        for partition, name in marked_files(self.snapshot, self.inflight.requested):
-            if (partition, name) not in accepted:
-                delete_files(self.handle.files, [(partition, name)])
 
     def abandon(self, error: BaseException) -> None:
         """Take back what was written; the plan stays. What cannot be undone now is undone by the next run."""
@@ -518,14 +495,6 @@ def _damaged(snapshot: Snapshot) -> IndexInconsistentError:
         table=snapshot.files.base_path,
         index=name,
     )
-
-
-def _listed(files: Sequence[WrittenFile]) -> Keyed:
-    added: dict[str, dict[str, int]] = {}
-    for file in files:
-        added.setdefault(file.partition, {})[file.file_name] = file.size
-    records: Keyed = [(files_key(partition), files_record(sizes)) for partition, sizes in added.items()]
-    return [*records, (ALL_PARTITIONS, all_partitions_record(files_key(partition) for partition in added))]
 
 
 def _stat(item: CompactedGroup, merged: FileSlice) -> WriteStat:

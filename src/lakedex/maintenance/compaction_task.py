@@ -7,22 +7,22 @@ of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from lakedex.engine import current_task
-from lakedex.errors import CommitError, LakedexError
+from lakedex.errors import LakedexError
 from lakedex.index.written_file import Collector, FinishedFile, WrittenFile
 from lakedex.io.storage import TableFiles
+from lakedex.layout.contained_files import require_under_way
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.names import BaseFileName, join_path, marker_name
 from lakedex.parquet.base_file_reader import read_footer
 from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
 from lakedex.snapshot.merge_on_read import MergeCounts, MergeInPlace, MergeSettings
-from lakedex.timeline.active import is_under_way
 from lakedex.types import FILE_NAME, RECORD_KEY
 
 __all__ = ["CompactFileGroup", "CompactedGroup"]
@@ -73,9 +73,9 @@ class CompactFileGroup:
             storage.sync()
         except BaseException:
             with suppress(LakedexError, OSError):
-                self._require_under_way(made)
+                require_under_way(self.files, self.timeline_path, self.instant, made, "compaction")
             raise
-        self._require_under_way(made)
+        require_under_way(self.files, self.timeline_path, self.instant, made, "compaction")
         return done
 
     def _write(self, files: TableFiles, item: FileSlice, name: str, made: list[str]) -> CompactedGroup:
@@ -118,10 +118,3 @@ class CompactFileGroup:
             previous_instant=item.base_instant,
         )
         return CompactedGroup(file=written, counts=counts)
-
-    def _require_under_way(self, made: Sequence[str]) -> None:
-        if not is_under_way(self.files.storage, self.timeline_path, self.instant):
-            for late in reversed(made):  # A marker after its file.
-                self.files.storage.delete(late)
-            what = f"{self.files}: the compaction {self.instant} is no longer in flight; the task's files were removed"
-            raise CommitError(what, instant=self.instant)

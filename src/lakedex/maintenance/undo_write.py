@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from lakedex.codec.table_paths import file_path, is_instant, last_part
 from lakedex.errors import CommitConflictError, CorruptFileError, UnsupportedFeatureError
 from lakedex.index.registry import INDEXES
+from lakedex.index.written_file import WrittenFile
 from lakedex.io.liveness import delete_heartbeat, is_expired
 from lakedex.io.storage import FileInfo, Storage, TableFiles
 from lakedex.layout.contained_files import (
@@ -66,6 +67,7 @@ __all__ = [
     "planned_files",
     "remove_metadata_of",
     "remove_orphans",
+    "remove_unaccepted",
     "replace_metadata_timeline",
     "roll_back",
     "rollback_failed_writes",
@@ -437,6 +439,14 @@ def marked_files(snapshot: Snapshot, undone: Instant | str) -> list[tuple[str, s
     if snapshot.timeline.layout == 1 and snapshot.config.table_type == TableType.MERGE_ON_READ:
         found |= log_files_with(files, snapshot.listing(), instant)
     return sorted(found)
+
+
+def remove_unaccepted(snapshot: Snapshot, instant: str, accepted: Iterable[WrittenFile]) -> None:
+    """Delete files of a write's attempts whose result did not count. A plain listing must not find them later."""
+    kept = {(file.partition, file.file_name) for file in accepted}
+    for partition, name in marked_files(snapshot, instant):
+        if (partition, name) not in kept:
+            delete_files(snapshot.files, [(partition, name)])
 
 
 def _direct_markers(storage: Storage, root: str, partition: str, found: set[tuple[str, str]]) -> list[FileInfo]:

@@ -11,17 +11,15 @@ task holds those of one new file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
 from lakedex.commit.transaction import PendingCommit, Transaction, WriteContext, run_with_retries
 from lakedex.commit.write_preconditions import require_no_buckets
 from lakedex.display.blocks import Card, Facts, notes
 from lakedex.errors import CommitError, InvalidInputError, LakedexError
-from lakedex.index.bloom_filters import bloom_sizing
+from lakedex.index.bloom_filters import base_file_settings
 from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
 from lakedex.index.written_file import WrittenFile
@@ -34,7 +32,6 @@ from lakedex.maintenance.clustering import (
 )
 from lakedex.maintenance.rollback import rollback
 from lakedex.options import WriteOptions
-from lakedex.parquet.base_file_writer import BaseFileSettings
 from lakedex.reports import Report, WriteResult, counted
 from lakedex.scan.scan import Scan
 from lakedex.scan.slice_reader import reader_for
@@ -44,7 +41,7 @@ from lakedex.timeline.active import WRITE_ACTIONS
 from lakedex.timeline.clustering_plan import LAYOUT_STRATEGY, SORT_COLUMNS, ClusteringPlan
 from lakedex.timeline.compatibility import require_writable
 from lakedex.timeline.instant import Instant
-from lakedex.types import COMMIT_SEQNO, META_COLUMNS, RECORD_KEY, Operation, size_text
+from lakedex.types import META_COLUMNS, RECORD_KEY, Operation, size_text
 from lakedex.write.clustering_files import CURVE, ClusteredFileWriter, JoinSlices, ReadOrderedRows, SampleSlice
 from lakedex.write.clustering_order import RowOrder, Sample, is_sortable
 from lakedex.write.file_assignment import FileGroupTarget
@@ -367,19 +364,11 @@ class _Clustering:
 
     def _writer(self) -> ClusteredFileWriter:
         snapshot, options = self._snapshot, self.options
-        schema, keys = snapshot.schema, snapshot.config.record_key_fields
-        settings = BaseFileSettings(
-            avro_schema=json.dumps(with_meta_fields(arrow_to_avro(schema, snapshot.config.name))),
-            compression=options.files.compression,
-            bloom=bloom_sizing(options.bloom),
-            unique=frozenset({RECORD_KEY, COMMIT_SEQNO, *(keys if len(keys) == 1 else ())}),
-            row_group_bytes=options.files.row_group_bytes,
-        )
         return ClusteredFileWriter(
             files=snapshot.files,
             instant=self.transaction.instant,
-            reader=replace(reader_for(snapshot, None, (*META_COLUMNS, *schema.names)), footers=None),
-            settings=settings,
+            reader=replace(reader_for(snapshot, None, (*META_COLUMNS, *snapshot.schema.names)), footers=None),
+            settings=base_file_settings(snapshot, snapshot.schema, options),
             slices={},
         )
 

@@ -24,12 +24,12 @@ from lakedex.codec.bloom import BloomSizing, HashedKeys, filter_size, hash_keys
 from lakedex.errors import CommitError, InvalidInputError, LakedexError
 from lakedex.index.written_file import Collector, FinishedFile, WrittenFile
 from lakedex.io.storage import TableFiles
+from lakedex.layout.contained_files import require_under_way
 from lakedex.layout.keys import partition_depth
 from lakedex.layout.names import PARTITION_METAFILE, join_path, marker_name
 from lakedex.parallel import run_threads
 from lakedex.parquet.base_file_writer import BaseFileSummary
 from lakedex.tagging.keyed_rows import KEY, KEY_COLUMNS
-from lakedex.timeline.active import is_under_way
 from lakedex.write.file_assignment import FileGroupTarget
 from lakedex.write.file_group_writer import FileGroupWriter, IncomingRecords
 from lakedex.write.record_merge import by_group
@@ -234,16 +234,7 @@ class WriteFileGroups:
             self.files.storage.create(path, content.encode("ascii"))
 
     def _require_under_way(self, batch: _SyncBatch) -> None:
-        """A late attempt must not leave files behind once its commit is decided.
-
-        The driver looks at the markers once more after it completed the commit, so that one of both sees the other.
-        """
-        if is_under_way(self.files.storage, self.timeline_path, self.instant):
-            return
-        for late in reversed(batch.made):  # A marker after its file.
-            self.files.storage.delete(late)
-        what = f"{self.files}: the write {self.instant} is no longer in flight; the task's files were removed"
-        raise CommitError(what, instant=self.instant)
+        require_under_way(self.files, self.timeline_path, self.instant, batch.made, "write")
 
     @contextmanager
     def _not_left_behind(self, batch: _SyncBatch) -> Iterator[None]:

@@ -10,7 +10,6 @@ reused, also the old row group as it is stored.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,11 +19,10 @@ from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
-from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
 from lakedex.codec.bloom import BloomFilter, BloomSizing, HashedKeys, decode_bloom
 from lakedex.engine import current_task
 from lakedex.errors import CorruptFileError
-from lakedex.index.bloom_filters import bloom_sizing
+from lakedex.index.bloom_filters import base_file_settings
 from lakedex.index.written_file import Collector, FileCollector, FinishedFile, WrittenFile
 from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.file_slice import FileSlice
@@ -37,7 +35,6 @@ from lakedex.snapshot.merge_on_read import MergeSettings, iter_merged_slice
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.tagging.keyed_rows import Effects, MergePolicy
 from lakedex.types import (
-    COMMIT_SEQNO,
     COMMIT_TIME,
     FILE_NAME,
     META_COLUMNS,
@@ -135,20 +132,12 @@ def file_group_writer(
         instant: the write's instant.
         renames: columns of stored files → their names from now on.
     """
-    keys = snapshot.config.record_key_fields
-    settings = BaseFileSettings(
-        avro_schema=json.dumps(with_meta_fields(arrow_to_avro(schema, snapshot.config.name))),
-        compression=options.files.compression,
-        bloom=bloom_sizing(options.bloom),
-        unique=frozenset({RECORD_KEY, COMMIT_SEQNO, *(keys if len(keys) == 1 else ())}),
-        row_group_bytes=options.files.row_group_bytes,
-    )
     return BaseFileGroupWriter(
         files=snapshot.files,
         instant=instant,
         schema=file_schema(schema),
         policy=policy,
-        settings=settings,
+        settings=base_file_settings(snapshot, schema, options),
         renames=renames or {},
         merge=MergeSettings.of(snapshot) if snapshot.config.table_type == TableType.MERGE_ON_READ else None,
     )
