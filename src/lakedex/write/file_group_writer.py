@@ -196,7 +196,8 @@ class BaseFileGroupWriter:
         started = time.perf_counter()
         name = BaseFileName(target.file_id, str(current_task()), self.instant)
         with self._stored(target) as stored:
-            incoming = self._incoming(records, collectors, None if stored is None else stored.footer, name)
+            schema = self._schema_of(None if stored is None else stored.footer, records.rows, collectors)
+            incoming = self.incoming(records, target.file_id, str(name), schema)
             if target.base is None and incoming.inserts().num_rows == 0:
                 return None
             path = output.announce(target, str(name), "CREATE" if target.base is None else "MERGE")
@@ -231,19 +232,13 @@ class BaseFileGroupWriter:
         merged = target.item is not None and bool(target.item.log_files) and not target.appends
         return merged or self.policy.effects is Effects.NONE
 
-    def _incoming(
-        self,
-        records: IncomingRecords,
-        collectors: Mapping[str, Collector],
-        footer: Footer | None,
-        name: BaseFileName,
-    ) -> IncomingRows:
+    def incoming(self, records: IncomingRecords, file_id: str, name: str, schema: pa.Schema) -> IncomingRows:
+        """The incoming rows of a group, as a file of these columns stores them with ``name`` as its name."""
         rows = records.rows
         if self.policy.effects is Effects.BY_ACTION:
             rows = require_unique_keys(rows, self.policy.duplicates, self.files.base_path)
-        sequence = f"{self.instant}_{current_task().partition}_{name.file_id[:8]}-"
-        schema = self._schema_of(footer, rows, collectors)
-        return IncomingRows(rows, self.policy, schema, self.instant, str(name), sequence, records.hashed)
+        sequence = f"{self.instant}_{current_task().partition}_{file_id[:8]}-"
+        return IncomingRows(rows, self.policy, schema, self.instant, name, sequence, records.hashed)
 
     @contextmanager
     def _stored(self, target: FileGroupTarget) -> Iterator[_Stored | None]:

@@ -46,7 +46,7 @@ from lakedex.tagging.keyed_rows import DELETED_HERE, KEY, STAYS_HERE, Effects, M
 from lakedex.types import BoolArray, IntArray
 from lakedex.write.file_assignment import FileGroupTarget
 from lakedex.write.file_group_writer import BaseFileGroupWriter, FileOutput, IncomingRecords
-from lakedex.write.record_merge import IncomingRows, require_unique_keys
+from lakedex.write.record_merge import IncomingRows
 
 __all__ = ["LogFileGroupWriter"]
 
@@ -127,7 +127,7 @@ class LogFileGroupWriter:
         if not target.appends or adds or target.item is None or target.base is None:
             return self.bases.write(target, records, collectors, output)
         started = time.perf_counter()
-        incoming = self._incoming(target, records)
+        incoming = self.bases.incoming(records, target.file_id, target.file_id, self.bases.schema)
         columns = self._policy.partition_columns if (incoming.moves == STAYS_HERE).any() else ()
         stored = stored_versions(self._files, target.item, incoming.keys, self.merge, columns)
         change = self._change(incoming, stored)
@@ -159,14 +159,6 @@ class LogFileGroupWriter:
             moved=int((incoming.moves[change.deletes] == DELETED_HERE).sum()),
             log=log,
         )
-
-    def _incoming(self, target: FileGroupTarget, records: IncomingRecords) -> IncomingRows:
-        rows = records.rows
-        if self._policy.effects is Effects.BY_ACTION:
-            rows = require_unique_keys(rows, self._policy.duplicates, self._files.base_path)
-        instant, schema = self.bases.instant, self.bases.schema
-        sequence = f"{instant}_{current_task().partition}_{target.file_id[:8]}-"
-        return IncomingRows(rows, self._policy, schema, instant, target.file_id, sequence)
 
     def _change(self, incoming: IncomingRows, stored: StoredVersions) -> _Change | None:
         """Rows to write and keys to delete; None if log records cannot say it."""
