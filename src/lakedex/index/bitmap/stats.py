@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakedex.index.bitmap.definitions import BitmapDefinition
 from lakedex.index.bitmap.loaded_index import Coverage, LoadedBitmapIndex, load_bitmap_index
+from lakedex.index.bitmap.log_coverage import is_log
 from lakedex.index.bitmap.run_files import IS_INDEXED, RunFolder, state_text
 from lakedex.reports import ColumnIndexStats, IndexStats
 from lakedex.snapshot.snapshot import Snapshot
@@ -137,7 +138,11 @@ def bitmap_stats_table(snapshot: Snapshot, column: str | None = None, partition:
         numbers = _current(held.coverage, snapshot)
         current[numbers[numbers >= 0]] = True
         files = np.array(
-            [n for n, item in enumerate(held.coverage.files) if partition is None or item.partition == partition],
+            [
+                n
+                for n, item in enumerate(held.coverage.files)
+                if not is_log(item.base_file) and (partition is None or item.partition == partition)
+            ],
             np.int64,
         )
         parts = [_values_of_column(held.coverage, name, files, current) for name in names] if len(files) else []
