@@ -53,7 +53,7 @@ from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import META_COLUMNS, Progress
 
-__all__ = ["MAX_DISTINCT_VALUES", "BitmapBuild", "logs_of_slices", "plan_bitmaps"]
+__all__ = ["MAX_DISTINCT_VALUES", "BitmapBuild", "logs_of_slices", "number_of", "plan_bitmaps"]
 
 
 MAX_DISTINCT_VALUES = "max_distinct_values"
@@ -192,7 +192,7 @@ class BitmapBuild:
         for name in self.index.columns:
             column = coverage.column(name)
             for item in files:
-                number = _number_of(coverage, item)
+                number = number_of(coverage, item)
                 entry = -1 if number < 0 else int(column.entry_of[number])
                 if entry < 0 or (name in self.again and not column.is_indexed(entry)):
                     lacking.setdefault(item, []).append(name)
@@ -295,7 +295,7 @@ def logs_of_slices(snapshot: Snapshot, partitions: Sequence[str] | None = None) 
     ]
 
 
-def _number_of(coverage: Coverage, item: BaseFile | FileSlice) -> int:
+def number_of(coverage: Coverage, item: BaseFile | FileSlice) -> int:
     """The number of a file in coverage; negative where no run speaks of it, or of a log file in another slice."""
     if isinstance(item, BaseFile):
         return coverage.numbers.get((item.partition, item.name), -1)

@@ -20,10 +20,13 @@ from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import BitmapRecord
 from lakedex.codec.roaring import decode_bitmap, deserialize_bitmap
 from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputError
+from lakedex.index.bitmap.build import logs_of_slices
 from lakedex.index.bitmap.builder import INDEXED, BitmapsOfFile, ColumnBitmaps, FileBitmaps, column_of
+from lakedex.index.bitmap.compared import Compared, IndexedColumn, IndexedFile, IndexedValue
 from lakedex.index.bitmap.definitions import BitmapDefinition, indexed_limits
 from lakedex.index.bitmap.keys import bitmap_key, is_indexable, value_texts
 from lakedex.index.bitmap.loaded_index import Coverage, run_records
+from lakedex.index.bitmap.log_builder import BitmapsOfLog
 from lakedex.index.bitmap.run_files import (
     BITMAP_FOLDER,
     IS_INDEXED,
@@ -39,77 +42,22 @@ from lakedex.index.bitmap.run_files import (
     publish_without,
     write_run,
 )
+from lakedex.index.bitmap.validate_logs import CompareLog, StoredLog
 from lakedex.index.protocol import file_difference
 from lakedex.io.storage import TableFiles
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import BaseFile, DataFile, FileSlice
 from lakedex.metadata.files import open_hfile
 from lakedex.reports import Difference
 from lakedex.snapshot.file_system_view import TableCache
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.instant import InstantClock
 from lakedex.types import IntArray, Progress
 
-__all__ = ["BitmapValidation", "CompareFile", "Compared", "IndexedColumn", "IndexedFile", "IndexedValue", "Tasks"]
+__all__ = ["BitmapValidation", "CompareFile", "Tasks"]
 
 
 EXAMPLES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedValue:
-    """A value of a column in a file, as coverage has it.
-
-    Attributes:
-        text: the text in its key; None for null.
-        present: its text in the type that the column has now; None for null, and where there is none.
-        rows: that hold it.
-        groups: row groups that hold it.
-        typed: whether the column's present type has the value.
-    """
-
-    text: str | None
-    present: str | None
-    rows: int
-    groups: int
-    typed: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedColumn:
-    """A column of a file, as coverage has it."""
-
-    column: str
-    run: Run
-    state: int
-    values: tuple[IndexedValue, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedFile:
-    """A base file, as coverage has it; row groups as (rows, first byte, bytes)."""
-
-    rows: int
-    groups: tuple[tuple[int, int, int], ...]
-    columns: tuple[IndexedColumn, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One file's result.
-
-    Attributes:
-        differences: what does not agree.
-        entries: bitmaps that were compared.
-        bitmaps: those made from the data, if they were asked for and are needed.
-        damaged: runs of which bytes cannot be read.
-        gone: the base file is no more, or a run: a fold or a cleaner was at work meanwhile.
-    """
-
-    differences: tuple[Difference, ...] = ()
-    entries: int = 0
-    bitmaps: FileBitmaps | None = None
-    damaged: frozenset[str] = frozenset()
-    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,12 +381,44 @@ class BitmapValidation:
             if progress is not None:
                 progress(min(start + self.step, len(covered)), len(covered))
         self.checked += done
+        found = [(item, self._stored_log(item)) for item in self._logs_above(files)]
+        yield from self._taken(self._log_tasks([(item, stored) for item, stored in found if stored is not None]))
+
+    def _logs_above(self, files: Sequence[BaseFile]) -> list[FileSlice]:
+        """Slices of some base files, one for each log file, which is the last one there."""
+        names = {(base.partition, base.name) for base in files}
+        ends = logs_of_slices(self.snapshot)
+        return [item for item in ends if item.base_file and (item.partition, item.base_file.name) in names]
+
+    def _stored_log(self, item: FileSlice) -> StoredLog | None:
+        """Coverage of the last log file of a slice; None if it is not covered."""
+        file = item.log_files[-1]
+        if not self.covers(file, self.columns):
+            return None
+        log = self._coverage.logs.get(self._coverage.numbers[file.partition, file.name])
+        is_of_it = log is not None and item.base_file is not None and log.base_file == item.base_file.name
+        return (self._stored(file, self.columns), log) if log is not None and is_of_it else None
+
+    def _log_tasks(self, items: Sequence[tuple[FileSlice, StoredLog | None]]) -> list[Compared]:
+        if not items:
+            return []
+        files, schema = self.snapshot.files, self.snapshot.schema
+        merge = MergeSettings.of(self.snapshot)
+        task = CompareLog(
+            index=self.definition.name,
+            task=BitmapsOfLog(files=files, columns=self.limits, schema=schema, merge=merge),
+            keep=bool(self.instant),
+        )
+        return self.run(task, items, f"lakedex {files}: comparing bitmaps of {len(items)} log files")
 
     def make(self, files: Sequence[BaseFile]) -> Iterator[FileBitmaps]:
         """Bitmaps of base files from the data."""
         for start in range(0, len(files), self.step):
             results = self._tasks([(base, None) for base in files[start : start + self.step]])
             yield from (result.bitmaps for result in results if result.bitmaps is not None)
+        lost = [item for item in self._logs_above(self.snapshot.base_files()) if self._stored_log(item) is None]
+        results = self._log_tasks([(item, None) for item in lost])
+        yield from (result.bitmaps for result in results if result.bitmaps is not None)
 
     def _tasks(self, items: Sequence[tuple[BaseFile, IndexedFile | None]]) -> list[Compared]:
         task = CompareFile(
@@ -461,7 +441,7 @@ class BitmapValidation:
             if result.bitmaps is not None:
                 yield result.bitmaps
 
-    def covers(self, base: BaseFile, columns: Sequence[str]) -> bool:
+    def covers(self, base: DataFile, columns: Sequence[str]) -> bool:
         """Whether the index has an entry for all of the columns in a file."""
         number = self._coverage.numbers.get((base.partition, base.name))
         return number is not None and all(self._entry(name, number) >= 0 for name in columns)
@@ -478,7 +458,7 @@ class BitmapValidation:
     def _entry(self, name: str, number: int) -> int:
         return int(self._coverage.column(name).entry_of[number])
 
-    def _stored(self, base: BaseFile, columns: Sequence[str]) -> IndexedFile:
+    def _stored(self, base: DataFile, columns: Sequence[str]) -> IndexedFile:
         number = self._coverage.numbers[base.partition, base.name]
         item = self._coverage.files[number]
         found = tuple(self._stored_column(name, self._entry(name, number)) for name in columns)
@@ -507,12 +487,14 @@ class BitmapValidation:
         return IndexedColumn(name, run, state, tuple(values))
 
     def uncovered(self, files: Sequence[BaseFile]) -> int:
-        """Files that lack an entry for some column of the index."""
-        return sum(not self.covers(base, self.columns) for base in files)
+        """Files, their log files with them, that lack an entry for some column of the index."""
+        logs = sum(self._stored_log(item) is None for item in self._logs_above(files))
+        return logs + sum(not self.covers(base, self.columns) for base in files)
 
     def stale(self, files: Sequence[BaseFile]) -> int:
-        """Entries of this index's columns in base files that are not among the table's."""
+        """Entries of this index's columns in files that are none of the table's base files, or of their log files."""
         live = {(base.partition, base.name) for base in files}
+        live |= {(log.partition, log.name) for item in self._logs_above(files) for log in item.log_files}
         stale: IntArray = np.array([number for name, number in self._coverage.numbers.items() if name not in live], int)
         total = 0
         for name in self.columns if len(stale) else ():
