@@ -14,18 +14,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap
 
-from lakedex.codec.hfile.reader import HFileReader
-from lakedex.codec.metadata_record import BitmapRecord
-from lakedex.codec.roaring import decode_bitmap, deserialize_bitmap
 from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputError
 from lakedex.index.bitmap.build import logs_of_slices
-from lakedex.index.bitmap.builder import INDEXED, BitmapsOfFile, ColumnBitmaps, FileBitmaps, column_of
-from lakedex.index.bitmap.compared import Compared, IndexedColumn, IndexedFile, IndexedValue
+from lakedex.index.bitmap.builder import FileBitmaps, column_of
+from lakedex.index.bitmap.compare import (
+    Compared,
+    CompareFile,
+    CompareLog,
+    IndexedColumn,
+    IndexedFile,
+    IndexedValue,
+    StoredLog,
+)
 from lakedex.index.bitmap.definitions import BitmapDefinition, indexed_limits
-from lakedex.index.bitmap.keys import bitmap_key, is_indexable, value_texts
-from lakedex.index.bitmap.loaded_index import Coverage, run_records
+from lakedex.index.bitmap.keys import is_indexable, value_texts
+from lakedex.index.bitmap.loaded_index import Coverage
 from lakedex.index.bitmap.log_builder import BitmapsOfLog
 from lakedex.index.bitmap.run_files import (
     BITMAP_FOLDER,
@@ -42,11 +46,8 @@ from lakedex.index.bitmap.run_files import (
     publish_without,
     write_run,
 )
-from lakedex.index.bitmap.validate_logs import CompareLog, StoredLog
-from lakedex.index.protocol import file_difference
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, DataFile, FileSlice
-from lakedex.metadata.files import open_hfile
 from lakedex.reports import Difference
 from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.merge_on_read import MergeSettings
@@ -54,187 +55,7 @@ from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.instant import InstantClock
 from lakedex.types import IntArray, Progress
 
-__all__ = ["BitmapValidation", "CompareFile", "Tasks"]
-
-
-EXAMPLES = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareFile:
-    """Task: a base file against what is stored of it. Where nothing is stored its bitmaps are only made.
-
-    Attributes:
-        index: name of the index.
-        limits: all indexed columns of the table, with the cap of distinct values of each.
-        schema: the table's columns.
-        keep: return the bitmaps of a file that differs.
-    """
-
-    index: str
-    files: TableFiles
-    limits: Mapping[str, int]
-    schema: pa.Schema
-    keep: bool = False
-
-    def __call__(self, item: tuple[BaseFile, IndexedFile | None]) -> Compared:
-        """Compare one file."""
-        base, stored = item
-        # What is indexed was under the cap that held when it was made.
-        known = {} if stored is None else {column.column: len(column.values) for column in stored.columns}
-        limits = {name: max(limit, known.get(name, 0)) for name, limit in self.limits.items()}
-        task = BitmapsOfFile(files=self.files, columns=limits, schema=self.schema)
-        try:
-            made = task(base)
-        except FileNotFoundError:
-            return Compared(gone=True)
-        if stored is None:
-            return Compared(bitmaps=made)
-        check = _Check(self.index, self.files, base, made)
-        try:
-            found = check.differences(stored)
-        except FileNotFoundError:
-            return Compared(gone=True, bitmaps=made if self.keep else None)
-        return Compared(
-            differences=found,
-            entries=check.entries,
-            bitmaps=made if self.keep and found else None,
-            damaged=frozenset(check.damaged),
-        )
-
-
-@dataclass(slots=True)
-class _Check:
-    """The comparison of one file."""
-
-    index: str
-    files: TableFiles
-    base: BaseFile
-    made: FileBitmaps
-    entries: int = 0
-    damaged: set[str] = field(default_factory=set)
-    _readers: dict[str, HFileReader] = field(default_factory=dict)
-
-    def differences(self, stored: IndexedFile) -> tuple[Difference, ...]:
-        found = [*self._of_file(stored)]
-        made = {column.column: column for column in self.made.columns}
-        for column in stored.columns:
-            if column.state == IS_INDEXED and column.column in made:
-                found += self._of_column(column, made[column.column])
-        return tuple(found)
-
-    def _difference(self, column: str, kind: str, expected: str, found: str = "", count: int = 1) -> Difference:
-        return file_difference(self.index, self.base, column, kind, expected, found, count)
-
-    def _of_file(self, stored: IndexedFile) -> Iterator[Difference]:
-        groups = tuple((group.rows, group.start, group.size) for group in self.made.row_groups)
-        if stored.rows != self.made.rows:
-            yield self._difference("", "wrong counts", f"{self.made.rows} rows", f"{stored.rows} rows")
-        if stored.groups != groups:
-            yield self._difference("", "wrong row groups", f"{groups[:4]}", f"{stored.groups[:4]}")
-
-    def _of_column(self, stored: IndexedColumn, made: ColumnBitmaps) -> list[Difference]:
-        faults: dict[str, list[str]] = {}
-        if made.state != INDEXED:
-            return [self._difference(stored.column, "wrong values", f"a column that has {made.state}", "bitmaps")]
-        expected: dict[str | None, tuple[int, int, bytes]] = {
-            text: (rows, groups, bitmap)
-            for text, rows, groups, bitmap in zip(
-                made.texts, made.cardinalities, made.groups, made.bitmaps, strict=True
-            )
-        }
-        if made.nulls:
-            expected[None] = (made.nulls, made.null_groups, made.null_bitmap)
-        records = self._records(stored)
-        seen: dict[str | None, list[IndexedValue]] = {}
-        for value in stored.values:
-            if value.typed and value.present in expected:
-                seen.setdefault(value.present, []).append(value)
-            else:
-                faults.setdefault("wrong values", []).append(f"{_shown(value.text)}, which the file does not have")
-        for text in expected.keys() - seen.keys():
-            faults.setdefault("wrong values", []).append(f"{_shown(text)} is not listed")
-        for text, values in seen.items():
-            self._of_value(values, expected[text], records, faults)
-        return [
-            self._difference(stored.column, kind, "", "; ".join(texts[:EXAMPLES]), len(texts))
-            for kind, texts in faults.items()
-        ]
-
-    def _of_value(
-        self,
-        values: list[IndexedValue],
-        expected: tuple[int, int, bytes],
-        records: Mapping[str | None, BitmapRecord | str],
-        faults: dict[str, list[str]],
-    ) -> None:
-        """Values that are one in the column's present type, together."""
-        rows, groups, bitmap = expected
-        shown = _shown(values[0].text)
-        stated = sum(value.rows for value in values)
-        if stated != rows:
-            faults.setdefault("wrong counts", []).append(f"{shown} has {rows} rows, not {stated}")
-        if len(values) == 1 and values[0].groups != groups:
-            faults.setdefault("wrong row groups", []).append(f"{shown} is in {groups}, not in {values[0].groups}")
-        positions = BitMap()
-        for value in values:
-            self.entries += 1
-            part = self._positions(value, records.get(value.text), faults)
-            if isinstance(part, str):
-                return
-            positions |= part
-        if positions != deserialize_bitmap(bitmap):
-            faults.setdefault("wrong positions", []).append(f"{shown}: {len(positions)} positions of {rows}")
-
-    def _positions(
-        self, value: IndexedValue, record: BitmapRecord | str | None, faults: dict[str, list[str]]
-    ) -> BitMap | str:
-        """The positions of a value, or what is wrong with them."""
-        kind, detail = "missing bitmap", ""
-        if isinstance(record, str):
-            kind, detail = "damaged bytes", record
-        elif record is not None and record.base_file != self.base.name:
-            detail = f"it is one of {record.base_file}"
-        elif record is not None and record.cardinality != value.rows:
-            kind, detail = "wrong counts", f"coverage says {value.rows} rows, its record {record.cardinality}"
-        elif record is not None:
-            try:
-                return decode_bitmap(record.bitmap or "", path=self.base.name)
-            except CorruptFileError as error:
-                kind, detail = "damaged bytes", str(error)
-        text = f"{_shown(value.text)}: {detail}" if detail else _shown(value.text)
-        faults.setdefault(kind, []).append(text)
-        return text
-
-    def _records(self, stored: IndexedColumn) -> dict[str | None, BitmapRecord | str]:
-        """Records of the column's values, or why one cannot be read."""
-        path = self.files.path(BITMAP_FOLDER, stored.run.name)
-        keys = {
-            bitmap_key(stored.column, value.text, self.base.partition, self.base.file_id).encode(): value.text
-            for value in stored.values
-        }
-        try:
-            reader = self._readers.get(path)
-            if reader is None:
-                reader = self._readers[path] = open_hfile(self.files.storage, path, stored.run.size)
-            cells = reader.get_many(list(keys))
-        except CorruptFileError as error:
-            self.damaged.add(stored.run.name)
-            return dict.fromkeys(keys.values(), str(error))
-        return {keys[key]: self._record(reader, cell, path, stored.run) for key, cell in cells.items()}
-
-    def _record(self, reader: HFileReader, cell: bytes, path: str, run: Run) -> BitmapRecord | str:
-        try:
-            return run_records(reader, [cell], path)[0]
-        except CorruptFileError as error:
-            self.damaged.add(run.name)
-            return str(error)
-
-
-def _shown(text: str | None) -> str:
-    if text is None:
-        return "null"
-    return repr(text if len(text) <= 40 else f"{text[:40]}…")
+__all__ = ["BitmapValidation", "Tasks"]
 
 
 Tasks = Callable[[Callable[[Any], Any], Sequence[Any], str], list[Any]]
