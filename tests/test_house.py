@@ -7,10 +7,10 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 289,
-    "modules without __init__": 263,
-    "code lines": 51270,
-    "longest module": 684,
+    "files in src": 294,
+    "modules without __init__": 268,
+    "code lines": 51995,
+    "longest module": 685,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 567,
     "public members of Table": 37,

@@ -33,7 +33,7 @@ from lakedex.codec.log_block import encode_log_block
 from lakedex.codec.log_records import AvroBlock, delete_block_content, encode_positions, require_ordering_type
 from lakedex.engine import current_task
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.index.written_file import Collector, FileCollector, WrittenFile, WrittenLog
+from lakedex.index.written_file import Collector, FileCollector, LogChanges, WrittenFile, WrittenLog
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import LogFileName, parse_log_file_name
@@ -151,8 +151,18 @@ class LogFileGroupWriter:
         rows = len(change.data)
         summary = BaseFileSummary(size=size, rows=rows, bloom=b"", bloom_type="", min_key=None, max_key=None)
         inserted = int((~stored.live[change.data]).sum())
+        finished = replace(
+            output.finished(target, str(name), summary),
+            log=LogChanges(
+                base_file=target.base.name,
+                instant=self.bases.instant,
+                positions=stored.position[np.concatenate([change.data, change.deletes])],
+                deletes=len(change.deletes),
+                older=len(target.item.log_files),
+            ),
+        )
         return replace(
-            output.finished(target, str(name), summary).written(taking, started),
+            finished.written(taking, started),
             inserted=inserted,
             updated=rows - inserted,
             deleted=len(change.deletes),
