@@ -56,6 +56,7 @@ class MergedRows:
         joined: the rows come from more of the table than the partitions that they are in, so that any commit in
             between may have changed them.
         new_keys_known: a new row's key is known not to be in its partition.
+        assigned: columns that updates set; None for all.
     """
 
     rows: Any
@@ -64,6 +65,7 @@ class MergedRows:
     duplicates: Duplicates
     joined: bool = True
     new_keys_known: bool = False
+    assigned: frozenset[str] | None = None
 
 
 def write_merged(handle: TableContext, merged: MergedRows, options: WriteOptions, ctx: WriteContext) -> WriteResult:
@@ -88,6 +90,7 @@ def write_merged(handle: TableContext, merged: MergedRows, options: WriteOptions
             read_at=snapshot.last_completion_time,
             located=tally.stored,
             joined=in_table or merged.joined,
+            assigned=merged.assigned,
         )
         result = run_write(handle, spec, replace(options, retries=0), ctx)
     if result.instant is None:

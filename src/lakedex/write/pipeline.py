@@ -242,7 +242,7 @@ class _Attempt:
         bases = file_group_writer(snapshot, spec.rows.schema, spec.policy, self.options, self.transaction.instant)
         if not self._is_merge_on_read:
             return bases
-        return LogFileGroupWriter.of(snapshot, bases, self.options.files.log_block_format)
+        return LogFileGroupWriter.of(snapshot, bases, self.options.files, spec.assigned)
 
     @property
     def _is_merge_on_read(self) -> bool:
