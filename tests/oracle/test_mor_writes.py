@@ -13,6 +13,7 @@ from rust_judge import RustJudge
 
 from lakedex import Table
 from lakedex.codec.log_block import decode_log_blocks
+from lakedex.errors import UnsupportedFeatureError
 
 EVENT, COMMIT = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
 COMPACT = {"hoodie__compact__inline": "true", "hoodie__compact__inline__max__delta__commits": "1"}
@@ -194,3 +195,36 @@ def test_partial_updates(tmp_path: Path, java: JavaJudge, rust: RustJudge, mode:
     judged()
     life.java(java, life.put(30, 61, "k4"))
     judged()
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_keys_that_only_log_files_have(tmp_path: Path, java: JavaJudge, version: int) -> None:
+    life = Life(tmp_path / "t", version, EVENT)
+    path, keeps = (
+        life.path,
+        {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.compact.inline": False},
+    )
+    stored, new, other = f"k{10 * version}", f"k{10 * version + 2}", f"k{10 * version + 1}"
+    life.table.insert(life.put(10, 0, "k0", stored))
+    # Hudi's index in memory puts keys that its JVM has not seen into the log file of a small file group.
+    small = {"hoodie__index__type": "INMEMORY", "hoodie__parquet__small__file__limit": "1000000"}
+    life.java(java, life.put(11, 1, stored, new), **small)
+    (item,) = Table.open(path).snapshot().slices()
+    assert len(item.log_files) == 1
+
+    def refused(table: Table, rows: pa.Table) -> None:
+        with pytest.raises(UnsupportedFeatureError, match=f"file group {item.file_id} in partition 'part=a' has rows"):
+            table.upsert(rows)
+
+    table = Table.open(path, options=keeps)
+    refused(table, batch(20, 2, new))
+    table.upsert(life.put(20, 2, other))  # In another partition.
+    for ts in range(21, 26):
+        table.upsert(life.put(ts, 3, other))
+    table.maintenance.archive()
+    assert item.log_files[0].instant not in {i.requested for i in Table.open(path).snapshot().timeline.instants}
+    refused(table, batch(20, 2, new))
+    table.maintenance.compact()
+    table.upsert(life.put(30, 4, new, "k4"))
+    assert_same_rows(own_rows(path), life.expected())
+    assert_same_rows(java.read(path, options=READ_PLAIN), life.expected())

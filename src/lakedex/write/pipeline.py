@@ -17,12 +17,16 @@ from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
 from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.layout.contained_files import require_folders
+from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.keys import KeyGenerator
+from lakedex.layout.log_reader import log_keys
 from lakedex.maintenance.compaction_plan import busy_group, groups_in_service
 from lakedex.options import WriteOptions
 from lakedex.reports import TaggingReport, WriteResult
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.partitions import require_key_ranges
 from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.snapshot.stored_versions import stored_versions
 from lakedex.tagging.candidates import CandidateFile, by_key_distance, find_key_ranges
 from lakedex.tagging.global_index import MatchedKeyPolicy, resolve_global_keys
 from lakedex.tagging.keyed_rows import (
@@ -350,9 +354,11 @@ class _Attempt:
             UnsupportedFeatureError: names a file group.
         """
         with_logs = [item for item in self._snapshot.slices(partitions) if item.log_files]
-        filled = _logs_with_inserts(self._snapshot.timeline) if with_logs else frozenset()
+        inserts = _inserts_of_logs(self._snapshot.timeline) if with_logs else {}
         for item in with_logs:
-            if item.base_file is None or any((log.partition, log.name) in filled for log in item.log_files):
+            known = [inserts.get((log.partition, log.name)) for log in item.log_files]
+            # Of a log file of an archived commit only its keys say what they are.
+            if item.base_file is None or any(known) or (None in known and _has_keys_of_its_own(self._snapshot, item)):
                 raise UnsupportedFeatureError(
                     f"{self.handle.files}: file group {item.file_id} in partition {item.partition!r} has rows that its "
                     "log files alone have, whose keys are in no index; compact the table first",
@@ -558,15 +564,22 @@ class _Attempt:
         )
 
 
-def _logs_with_inserts(timeline: Timeline) -> frozenset[tuple[str, str]]:
-    """(partition, name) of log files that hold new keys, as far as delta commits of the active timeline say so."""
-    return frozenset(
-        (partition, stat.file_name)
-        for instant in timeline.completed({"deltacommit"})
-        for partition, stats in timeline.commit_metadata(instant).write_stats.items()
-        for stat in stats
-        if stat.num_inserts and stat.log_files is not None
-    )
+def _inserts_of_logs(timeline: Timeline) -> dict[tuple[str, str], int]:
+    """Numbers of new keys in log files, by partition and name, as far as the active timeline says so."""
+    found: dict[tuple[str, str], int] = {}
+    for instant in timeline.completed({"deltacommit"}):
+        for partition, stats in timeline.commit_metadata(instant).write_stats.items():
+            for stat in stats:
+                if stat.log_files is not None:
+                    found[partition, stat.file_name] = found.get((partition, stat.file_name), 0) + stat.num_inserts
+    return found
+
+
+def _has_keys_of_its_own(snapshot: Snapshot, item: FileSlice) -> bool:
+    """Whether a slice has rows of keys that its base file does not have."""
+    keys = pa.concat_arrays([log_keys(snapshot.files, log) for log in item.log_files]).unique()
+    stored = stored_versions(snapshot.files, item, keys, MergeSettings.of(snapshot))
+    return bool((stored.live & (stored.position < 0)).any())
 
 
 def _replaced_note(replaced: Mapping[str, Sequence[str]] | None) -> tuple[str, ...]:
