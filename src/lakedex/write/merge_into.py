@@ -272,7 +272,7 @@ def _attempt(
             name for clause in clauses if clause.when != "not matched" for name in (*clause.copies, *clause.values)
         ),
     )
-    result = write_merged(handle, merged, options, ctx)
+    result = write_merged(handle, merged, replace(options, retries=0), ctx)  # Here all is tried again.
     return replace(result, tagging=report) if report.source != "none" else result
 
 

@@ -72,8 +72,8 @@ def write_merged(handle: TableContext, merged: MergedRows, options: WriteOptions
     """Write the rows of a merge in one commit.
 
     Raises:
-        CommitConflictError: another commit came since the rows were worked out. They cannot be written again, but may
-            be worked out again.
+        CommitConflictError: another commit came since the rows were worked out. They can be written again after a
+            compaction, which changes no row, else only be worked out again.
         InvalidInputError: a changed record key, a new row whose key is stored, several source rows for one row.
     """
     snapshot = merged.snapshot
@@ -92,7 +92,7 @@ def write_merged(handle: TableContext, merged: MergedRows, options: WriteOptions
             joined=in_table or merged.joined,
             assigned=merged.assigned,
         )
-        result = run_write(handle, spec, replace(options, retries=0), ctx)
+        result = run_write(handle, spec, options, ctx)
     if result.instant is None:
         return result
     moved = tally.moved

@@ -44,7 +44,7 @@ from lakedex.tagging.keyed_rows import (
     require_distinct_keys,
 )
 from lakedex.tagging.tagging import TaggedKeys, tag
-from lakedex.timeline.active import Timeline
+from lakedex.timeline.active import WRITE_ACTIONS, Timeline
 from lakedex.types import Operation, TableType
 from lakedex.write.file_assignment import (
     AssignFileGroups,
@@ -313,7 +313,7 @@ class _Attempt:
     def _check_basis(self) -> None:
         """The input was read from, or prepared for, a state that another writer may have changed since."""
         read_at, rows = self.spec.read_at, self.spec.rows
-        if read_at is not None and self._snapshot.last_completion_time != read_at:
+        if read_at is not None and not self._has_rows_of(read_at):
             last = self._snapshot.timeline.last_changed
             theirs = None if last is None else last.requested
             raise CommitConflictError(
@@ -334,6 +334,15 @@ class _Attempt:
                 found=str(self._snapshot.schema),
             )
         require_free_names(self._snapshot, rows.schema)
+
+    def _has_rows_of(self, read_at: str) -> bool:
+        """Whether the rows are those of the table as of its last change then: compactions since have changed none."""
+        timeline = self._snapshot.timeline
+        times = {
+            instant.completed or instant.requested: instant.action for instant in timeline.completed(WRITE_ACTIONS)
+        }
+        later = {action for time, action in times.items() if time > read_at}
+        return read_at in times and (not later or (self._is_merge_on_read and later == {"commit"}))
 
     def _files(self, partitions: Sequence[str] | None) -> list[CandidateFile]:
         """Base files of the touched partitions; needed for tagging, and for filling small ones."""
@@ -470,11 +479,10 @@ class _Attempt:
                     column=", ".join(self.spec.rows.keys.record_key),
                     count=self.report.matches,
                 )
-        numbers = {item.base.name: item.number for item in files}
-        if self._is_merge_on_read:
-            # Rows of log files have the file id for their file name.
-            numbers |= {item.base.file_id: item.number for item in files}
-        attach = AttachFile(frame.schema, numbers, pa.concat_tables(deleted) if deleted else None)
+        # Rows of log files have the file id for their file name, and a compaction may have come since they were read.
+        by_id = self._is_merge_on_read
+        numbers = {item.base.file_id if by_id else item.base.name: item.number for item in files}
+        attach = AttachFile(frame.schema, numbers, pa.concat_tables(deleted) if deleted else None, by_id)
         return _Tagged(engine.map(frame, attach), set(numbers.values()), known, deleted_in)
 
     def _targets(self, files: Sequence[CandidateFile], tagged: _Tagged) -> tuple[FileAssignment, dict[int, int]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,17 @@ from lakedex import Table
 from lakedex.codec.avro_vectorized import datum_schema, decode_datums, split_avro_block
 from lakedex.codec.log_block import LogBlock, decode_delete_block, decode_log_blocks
 from lakedex.codec.log_records import encode_positions
-from lakedex.errors import InvalidInputError, OptionError, SchemaMismatchError, UnsupportedFeatureError
+from lakedex.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    OptionError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
 from lakedex.layout.names import parse_log_file_name
 from lakedex.metadata.records import column_stats_key
 from lakedex.types import META_COLUMNS
-from seams import ANNOUNCED, meanwhile
+from seams import ANNOUNCED, meanwhile, once_read
 from table_kit import OWN_FILE, ROWS, make, own, properties, rows
 
 VERSIONS = (6, 8, 9)
@@ -492,3 +499,50 @@ def test_a_compaction_that_comes_in_between(tmp_path: Path, ends: bool, rewrites
         table.maintenance.compact(instant=pending.requested)
         assert own(Table.open(tmp_path)) == left
     assert [len(item.log_files) for item in Table.open(tmp_path).snapshot().slices()] == [0 if rewrites else 1]
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["read", "begun"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rows_that_were_read_before_a_compaction(tmp_path: Path, version: int, begun: bool) -> None:
+    """Updates, merges and deletes by conditions go on: a compaction changes no row."""
+    calls: dict[str, Callable[[Table], Any]] = {
+        "update": lambda table: table.update({"n": "n + 1"}, where="n >= 7"),
+        "smaller": lambda table: table.update({"ts": 2}, where="id = '1'"),
+        "delete": lambda table: table.delete(where="id = '2'"),
+        "merge": lambda table: (
+            table.merge(rows(("0", "a", 30, 1), ("9", "a", 30, 9)), "t.id = s.id")
+            .when_matched_update({"n": "s.n"})
+            .when_not_matched_insert_all()
+            .execute(options={"hoodie.write.num.retries.on.conflict.failures": 0} if not begun else {})
+        ),
+    }
+    changed = {"update": ("0", "a", 11, 8), "smaller": ("1", "a", 2, 1), "delete": None, "merge": ("0", "a", 11, 1)}
+    for name, call in calls.items():
+        path = tmp_path / name
+        table = mor(path, version)
+        table.insert(rows(*((str(n), "a", 10, n) for n in range(4))))
+        table.upsert(rows(("0", "a", 11, 7)))
+        ran: list[str] = []
+
+        def compact(other: Table, ran: list[str] = ran) -> None:
+            with contextlib.suppress(CommitConflictError):  # In version 6 it waits for a write that has begun.
+                ran.extend(other.maintenance.compact().instants)
+
+        opened = Table.open(path, options=NO_COMPACTION)
+        call(meanwhile(opened, compact, ANNOUNCED) if begun else once_read(opened, compact))
+        assert ran or (version == 6 and begun), name
+        model = {str(n): (str(n), "a", 10, n) for n in range(4)} | {"0": ("0", "a", 11, 7)}
+        key = {"smaller": "1", "delete": "2"}.get(name, "0")
+        model |= {key: changed[name], **({"9": ("9", "a", 30, 9)} if name == "merge" else {})}
+        assert own(Table.open(path)) == sorted(row for row in model.values() if row is not None), name
+        assert Table.open(path).maintenance.validate().ok
+
+
+def test_rows_that_were_read_before_another_write(tmp_path: Path) -> None:
+    table = mor(tmp_path)
+    table.insert(rows(("0", "a", 1, 1)))
+    table.upsert(rows(("0", "a", 2, 1)))
+    writer = once_read(Table.open(tmp_path), lambda other: other.upsert(rows(("0", "a", 2, 2))))
+    with pytest.raises(CommitConflictError, match="came after the rows were read"):
+        writer.update({"n": "n + 1"})
+    assert own(Table.open(tmp_path)) == [("0", "a", 2, 2)]
