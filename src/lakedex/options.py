@@ -52,8 +52,7 @@ class FileOptions:
     log_block_format: str = "avro"
     log_block_bytes: int = 256 * 1024 * 1024
     log_file_bytes: int = 1024 * 1024 * 1024
-    partial_updates: bool | None = None
-    """None writes them to tables without event time."""
+    partial_updates: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

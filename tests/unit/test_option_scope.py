@@ -60,7 +60,6 @@ VALUES = {
     "files.small_file_limit": "1",
     "files.compression": "snappy",
     "files.log_block_format": "parquet",
-    "files.partial_updates": "true",
     "bloom.fpp": "0.01",
     "bloom.filter_type": "SIMPLE",
     "rows.duplicates": "none",

@@ -39,6 +39,7 @@ class StoredVersions:
         rows: ordering columns, and others that were asked for, of the live row; null where there is none.
         bound: the ordering values, as ``sortable`` gives them, that a new row must not be below: those of the live row,
             or of the deleted one.
+        merges_partially: whether the slice's log files have partial updates, of any key.
     """
 
     position: IntArray
@@ -48,6 +49,7 @@ class StoredVersions:
     log_loses: BoolArray
     rows: pa.Table
     bound: list[pa.Array]
+    merges_partially: bool = False
 
 
 def stored_versions(
@@ -124,7 +126,8 @@ def _merged(keys: pa.Array, position: IntArray, repeated: BoolArray, base: pa.Ta
             for name, *both in zip(base.schema.names, from_log.columns, base.columns, strict=True)
         ]
         rows = pa.table(columns, schema=base.schema)
-    return StoredVersions(position, live, in_base | in_log, repeated, in_log & ~wins, rows, bound)
+    partially = log.partial is not None
+    return StoredVersions(position, live, in_base | in_log, repeated, in_log & ~wins, rows, bound, partially)
 
 
 def _either(first: BoolArray, one: pa.Array, other: pa.Array) -> pa.Array:

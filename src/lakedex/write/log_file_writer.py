@@ -10,7 +10,8 @@
   beats all versions before and none after it; then a late row that comes after brings the *stored* row back, as readers
   compare that row with the late one alone. With the row's own value, later rows are compared with that.
 * What log records cannot say is written as a new base file, from the merged rows of the slice: a row whose new ordering
-  value is below the stored one, and keys that the base file has several times.
+  value is below the stored one, keys that the base file has several times, and a deleted key that comes back where log
+  files have partial updates (Java 1.1.1 fails on it: ``OverwriteWithLatestSparkRecordMerger.partialMerge``).
 * An update that sets some columns writes these alone, and those that order rows, as blocks with ``IS_PARTIAL``. Readers
   merge a key's log records first: a row comes whole where they lose against the base file, or its key was deleted.
   Indexes see whole rows either way, as bounds of the written columns alone would not say which rows a file can match.
@@ -227,6 +228,8 @@ class LogFileGroupWriter:
         by_order = bool(self._policy.ordering)
         if (is_new & late).any() and not by_order:
             return None
+        if stored.merges_partially and (is_new & stored.known & ~stored.live).any():
+            return None
         if by_order:
             is_new &= ~late
             deletes &= ~late
@@ -361,17 +364,18 @@ class _Block:
 def _partial_columns(
     version: int, merge: MergeSettings, schema: pa.Schema, options: FileOptions, assigned: Collection[str] | None
 ) -> tuple[str, ...]:
-    """Columns that partial updates of some columns have; none if rows are written whole.
-
-    By event time only on demand: a record of another writer that comes late fills what a partial update lacks, though
-    the base file has newer values (``PartialUpdateBufferedRecordMerger``).
-    """
-    if assigned is None or version < 8 or merge.delete_marker is not None or "_hoodie_is_deleted" in schema.names:
+    """Columns that partial updates of some columns have; none if rows are written whole."""
+    if (
+        assigned is None
+        or not options.partial_updates
+        or version < 8
+        or merge.delete_marker is not None
+        or "_hoodie_is_deleted" in schema.names
+    ):
         return ()
-    wanted = not merge.ordering_fields if options.partial_updates is None else options.partial_updates
     kept = {*META_COLUMNS, *assigned, *merge.ordering_fields}
     columns = tuple(name for name in schema.names if name in kept)
-    return columns if wanted and len(columns) < len(schema) else ()
+    return columns if len(columns) < len(schema) else ()
 
 
 def _projected(avro_schema: str, columns: Collection[str]) -> str:
