@@ -40,8 +40,8 @@ from lakedex.errors import (
     LockTimeoutError,
     UnsupportedFeatureError,
 )
-from lakedex.io.fsspec import open_storage
 from lakedex.io.liveness import ProcessIdentity, parse_json_object
+from lakedex.io.locations import open_storage
 from lakedex.io.storage import Storage, TableFiles, VersionChangedError
 from lakedex.options import LockOptions
 

@@ -15,9 +15,10 @@ import pytest
 
 from faults import ReadHook, start_child, wait_child
 from lakedex.errors import CommitError, LockTimeoutError, UnsupportedFeatureError
-from lakedex.io.fsspec import FsspecStorage, open_storage
+from lakedex.io.fsspec import FsspecStorage
 from lakedex.io.liveness import ProcessIdentity
 from lakedex.io.local import LocalStorage
+from lakedex.io.locations import open_storage
 from lakedex.io.locks import TableLock
 from lakedex.io.storage import TableFiles
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from lakedex.errors import CommitConflictError, CommitError, CorruptFileError, LockTimeoutError, UnsupportedFeatureError
-from lakedex.io.fsspec import FsspecStorage, open_storage
+from lakedex.io.fsspec import FsspecStorage
 from lakedex.io.local import LocalStorage
+from lakedex.io.locations import open_storage
 from lakedex.io.locks import CLOCK_DRIFT_MS, StorageLock
 from lakedex.io.storage import TableFiles, VersionChangedError
 
@@ -203,64 +204,3 @@ def test_a_store_without_conditional_writes_is_refused(tmp_path: Any) -> None:
     for store in (LocalStorage(), FsspecStorage(None, "ftp")):
         with pytest.raises(UnsupportedFeatureError, match="conditional writes"):
             StorageLock(TableFiles(store, str(tmp_path)))
-
-
-class FakeS3:
-    """What s3fs has of a bucket, with S3's conditional put."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, tuple[bytes, str]] = {}
-
-    def invalidate_cache(self, path: str | None = None) -> None:
-        pass
-
-    def _parent(self, path: str) -> str:
-        return path.rpartition("/")[0]
-
-    def split_path(self, path: str) -> tuple[str, str, None]:
-        bucket, _, key = path.removeprefix("s3://").partition("/")
-        return bucket, key, None
-
-    def info(self, path: str) -> dict[str, Any]:
-        return {"ETag": self._get(path)[1]}
-
-    def cat_file(self, path: str) -> bytes:
-        return self._get(path)[0]
-
-    def _get(self, path: str) -> tuple[bytes, str]:
-        try:
-            return self.objects["/".join(self.split_path(path)[:2])]
-        except KeyError:
-            raise FileNotFoundError(path) from None
-
-    def call_s3(self, method: str, **arguments: Any) -> dict[str, str]:
-        assert method == "put_object"
-        name = f"{arguments['Bucket']}/{arguments['Key']}"
-        stored = self.objects.get(name)
-        absent = arguments.get("IfNoneMatch") == "*" and stored is None
-        same = stored is not None and arguments.get("IfMatch") == stored[1]
-        if not (absent or same):
-            raise OSError(errno.EINVAL, "At least one of the pre-conditions") from Refused()
-        tag = f'"{uuid.uuid4().hex}"'
-        self.objects[name] = (arguments["Body"], tag)
-        return {"ETag": tag}
-
-
-class Refused(Exception):
-    response = {"Error": {"Code": "PreconditionFailed"}}  # noqa: RUF012 – as botocore has it
-
-
-def test_on_s3() -> None:
-    store = FsspecStorage(FakeS3(), "s3")
-    path = "s3://bucket/t"
-    first, second = (StorageLock(TableFiles(store, path), 0.0, 0.001, now_ms=Clock()) for _ in range(2))
-    with first:
-        with pytest.raises(LockTimeoutError):
-            second.acquire()
-        first.check()
-    with second:
-        second.check()
-        with pytest.raises(VersionChangedError):
-            store.put_version(second.path, b"", '"old"')
-        with pytest.raises(VersionChangedError):
-            store.put_version(second.path, b"", None)
