@@ -71,7 +71,7 @@ class Records(dict[str, bytes]):
         (record,) = decode_bitmap_records([dict.__getitem__(self, key)], bitmap_schema_json())
         return decode_bitmap(record.bitmap or "")
 
-    def get(self, key: str, default: Any = None) -> Any:  # type: ignore[override]
+    def get(self, key: str, default: Any = None) -> Any:
         """The bitmap, or the default."""
         return default if key not in self.keys() else self[key]
 

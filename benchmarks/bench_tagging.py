@@ -30,7 +30,7 @@ from lakedex.codec.avro_schema import arrow_to_avro, with_meta_fields
 from lakedex.codec.bloom import BloomSizing
 from lakedex.index.column_stats.stats import ColumnStat, stats_records
 from lakedex.io.local import LocalStorage
-from lakedex.io.storage import TableFiles
+from lakedex.io.storage import Storage, TableFiles
 from lakedex.local.engine import LocalEngine
 from lakedex.metadata.records import (
     ALL_PARTITIONS,
@@ -47,7 +47,7 @@ from lakedex.metadata.writer import write_delta_commit
 from lakedex.options import parse_options
 from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileSummary, BaseFileWriter
 from lakedex.reports import TaggingReport
-from lakedex.snapshot.snapshot import Snapshot
+from lakedex.snapshot.snapshot import Limits, Snapshot
 from lakedex.tagging.candidates import find_key_ranges
 from lakedex.tagging.keyed_rows import KEY, PARTITION
 from lakedex.tagging.tagging import tag
@@ -115,7 +115,7 @@ def make_table(path: Path, files: int) -> None:
 
 
 def write_file(
-    storage: LocalStorage, path: str, keys: Sequence[str], partition: str, instant: str, settings: BaseFileSettings
+    storage: Storage, path: str, keys: Sequence[str], partition: str, instant: str, settings: BaseFileSettings
 ) -> BaseFileSummary:
     constants = {"_hoodie_commit_time": instant, "_hoodie_partition_path": partition, "day": partition[4:]}
     columns = [
@@ -158,7 +158,9 @@ def ask(path: Path, keys: pa.Table, *, metadata: bool, everywhere: bool, latency
     read = storage.counted - before
     report.requests += read.requests
     report.bytes_read += read.bytes_read
-    tag(engine, engine.from_arrow(keys), snapshot, found, options, report, any_partition=everywhere, rows=KEYS)
+    tag(
+        engine, engine.from_arrow(keys), snapshot, found, options, report, Limits(), any_partition=everywhere, rows=KEYS
+    )
     seconds = time.perf_counter() - started
     if report.matches != KNOWN:
         raise SystemExit(f"{report.matches} keys found instead of {KNOWN}: {report}")

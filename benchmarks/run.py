@@ -19,7 +19,7 @@ from benchmarks.coverage import coverage
 from benchmarks.data import Generated, Workload, flights, generate
 from benchmarks.guard import Baseline, broken, taken
 from benchmarks.memory import memory
-from benchmarks.peers import PEERS
+from benchmarks.peers import PEERS, QUICK
 from benchmarks.peers.protocol import Settings
 from benchmarks.report import text
 from benchmarks.results import Results, machine
@@ -49,7 +49,11 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--peers", help=f"some of {','.join(PEERS)}")
     parser.add_argument("--work", default="random", help=f"some of {','.join([*WORKS, 'flights'])} (random)")
     parser.add_argument("--further", default=",".join(FURTHER), help=f"some of {','.join(FURTHER)}, or none")
-    parser.add_argument("--quick", action="store_true", help="a look in a minute or two: few rows, one round")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="two minutes: few rows, one round, no peer with a jar of its own",
+    )
     parser.add_argument("--memory", default="1500m", help="heap of each Spark session (1500m)")
     parser.add_argument("--patience", type=float, default=300, help="seconds that one call may take (300)")
     parser.add_argument("--folder", default=None, help="where tables are made (the system's temporary folder)")
@@ -61,7 +65,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         settings = Baseline.read(BASELINE).settings if asked.guard else GUARDED
         own = {"peers": asked.peers} if asked.peers and asked.save_baseline else {}
         vars(asked).update({**settings, **own}, further="none")
-    asked.peers = asked.peers or ",".join(PEERS)
+    asked.peers = asked.peers or ",".join(QUICK if asked.quick else PEERS)
     if asked.quick:
         asked.rows, asked.rounds = min(asked.rows, 20_000), 1
     for name, known in (("peers", PEERS), ("work", [*WORKS, "flights"]), ("further", [*FURTHER, "none"])):

@@ -9,7 +9,7 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 294,
     "modules without __init__": 268,
-    "code lines": 51784,
+    "code lines": 51836,
     "longest module": 684,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 584,

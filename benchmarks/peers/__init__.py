@@ -6,7 +6,7 @@ from importlib import import_module
 
 from benchmarks.peers.protocol import Peer
 
-__all__ = ["COPIES", "LIMITS", "LOCAL", "MERGE_ON_READ", "PEERS", "SESSIONS", "peer_class"]
+__all__ = ["COPIES", "LIMITS", "LOCAL", "MERGE_ON_READ", "PEERS", "QUICK", "SESSIONS", "peer_class"]
 
 PEERS = {
     "lakedex": "lakedex:LakedexSpark",
@@ -48,6 +48,9 @@ COPIES = {"hudi-footers": "hudi"}
 
 LIMITS = ("spark-parquet", "pyarrow")
 """What no table format can beat: they keep no keys, no index and no history."""
+
+QUICK = tuple(name for name in PEERS if not name.startswith(("hudi", "delta-spark")))
+"""Those that need no jar of their own: a session that loads one takes longer to begin than a quick look in all."""
 
 LOCAL = ("lakedex-arrow", "pyarrow")
 """Those that need neither a JVM nor a package beside ours."""

@@ -22,7 +22,7 @@ class DeltaSpark(SparkPeer):
 
     name = "delta-spark"
     title = "Delta on Spark"
-    steps = STEPS
+    steps: tuple[str, ...] = STEPS
     source = "delta"
     conf: Mapping[str, str] = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -16,7 +16,6 @@ map         varint size; if there are any, ``kind of keys << 4 | kind of values`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from lakedex.codec.varint import decode_varint, encode_varint
@@ -69,85 +68,120 @@ lists and sets are (kind, values), maps (kind of keys, kind of values, pairs).
 """
 
 
+_NUMBERS: Final = frozenset({I16, I32, I64})
+
+
+_TRUTHS: Final = frozenset({TRUE, FALSE})
+
+
+_BYTES: Final = frozenset({TRUE, FALSE, BYTE})
+
+
 _MAX_DEPTH = 64
 
 
 _LONG = 15
 
 
-@dataclass(slots=True)
-class _Reader:
-    data: bytes
-    path: str
-    position: int = 0
+_CONTINUED = 0x80
+"""A byte of a varint from which another one follows."""
 
-    def corrupt(self, expected: str, found: str) -> CorruptFileError:
-        return CorruptFileError(self.path, self.position, expected, found)
 
-    def byte(self) -> int:
-        if self.position >= len(self.data):
-            raise self.corrupt("a Thrift value", "the end")
-        self.position += 1
-        return self.data[self.position - 1]
+def _struct(data: bytes, at: int, depth: int, path: str) -> tuple[Struct, int]:
+    """A struct at a position, and the position after it.
 
-    def take(self, size: int) -> bytes:
-        end = self.position + size
-        if end > len(self.data):
-            raise self.corrupt(f"{size} bytes", f"{len(self.data) - self.position} bytes")
-        found = self.data[self.position : end]
-        self.position = end
-        return found
+    Footers of wide files have ten thousands of values: most are numbers of one byte, read here without a call.
+    """
+    if depth > _MAX_DEPTH:
+        raise CorruptFileError(path, at, f"at most {_MAX_DEPTH} levels of Thrift structs", "more")
+    fields: Struct = {}
+    number = 0
+    while head := data[at]:
+        at += 1
+        kind = head & 0x0F
+        if head > _LONG:
+            number += head >> 4
+        else:
+            number, at = _zigzag(data, at, path)
+        value: Any
+        if kind in _NUMBERS:
+            byte = data[at]
+            if byte < _CONTINUED:
+                value, at = (byte >> 1) ^ -(byte & 1), at + 1
+            else:
+                value, at = _zigzag(data, at, path)
+        elif kind in _TRUTHS:
+            value = None
+        else:
+            value, at = _value(data, at, kind, depth, path)
+        fields[number] = kind, value
+    return fields, at + 1
 
-    def varint(self) -> int:
-        value, self.position = decode_varint(self.data, self.position, path=self.path)
-        return value
 
-    def zigzag(self) -> int:
-        value = self.varint()
-        return (value >> 1) ^ -(value & 1)
+def _value(data: bytes, at: int, kind: int, depth: int, path: str) -> tuple[Any, int]:
+    """A value of a kind, and the position after it; a truth as in a list."""
+    if kind in _NUMBERS:
+        return _zigzag(data, at, path)
+    if kind == BINARY:
+        size = data[at]
+        if size < _CONTINUED:
+            at += 1
+        else:
+            size, at = decode_varint(data, at, path=path)
+        return _taken(data, at, size, path)
+    if kind == STRUCT:
+        return _struct(data, at, depth + 1, path)
+    if kind in (LIST, SET):
+        head = data[at]
+        of, size, at = head & 0x0F, head >> 4, at + 1
+        if size == _LONG:
+            size, at = _size(data, at, path)
+        values = []
+        for _ in range(size):
+            value, at = _value(data, at, of, depth + 1, path)
+            values.append(value)
+        return (of, values), at
+    if kind == MAP:
+        return _map(data, at, depth, path)
+    if kind == DOUBLE:
+        return _taken(data, at, 8, path)
+    if kind in _BYTES:
+        return data[at], at + 1
+    raise CorruptFileError(path, at, "a kind of Thrift value", str(kind))
 
-    def struct(self, depth: int) -> Struct:
-        if depth > _MAX_DEPTH:
-            raise self.corrupt(f"at most {_MAX_DEPTH} levels of Thrift structs", "more")
-        fields: Struct = {}
-        number = 0
-        while head := self.byte():
-            kind, delta = head & 0x0F, head >> 4
-            number = number + delta if delta else self.zigzag()
-            fields[number] = kind, None if kind in (TRUE, FALSE) else self.value(kind, depth)
-        return fields
 
-    def value(self, kind: int, depth: int) -> Any:
-        if kind in (I16, I32, I64):
-            return self.zigzag()
-        if kind == BINARY:
-            return self.take(self.varint())
-        if kind == STRUCT:
-            return self.struct(depth + 1)
-        if kind in (LIST, SET):
-            head = self.byte()
-            size = head >> 4 if head >> 4 < _LONG else self.size()
-            return head & 0x0F, [self.value(head & 0x0F, depth + 1) for _ in range(size)]
-        if kind == MAP:
-            return self.map(depth)
-        if kind == DOUBLE:
-            return self.take(8)
-        if kind in (TRUE, FALSE, BYTE):
-            return self.byte()
-        raise self.corrupt("a kind of Thrift value", str(kind))
+def _map(data: bytes, at: int, depth: int, path: str) -> tuple[tuple[int, int, list[tuple[Any, Any]]], int]:
+    size, at = _size(data, at, path)
+    kinds = 0
+    if size:
+        kinds, at = data[at], at + 1
+    keys, values = kinds >> 4, kinds & 0x0F
+    pairs = []
+    for _ in range(size):
+        key, at = _value(data, at, keys, depth + 1, path)
+        value, at = _value(data, at, values, depth + 1, path)
+        pairs.append((key, value))
+    return (keys, values, pairs), at
 
-    def size(self) -> int:
-        # Every element takes at least a byte, so a damaged size cannot exhaust memory.
-        size = self.varint()
-        if size > len(self.data) - self.position:
-            raise self.corrupt(f"{size} elements", f"{len(self.data) - self.position} bytes")
-        return size
 
-    def map(self, depth: int) -> tuple[int, int, list[tuple[Any, Any]]]:
-        size = self.size()
-        kinds = self.byte() if size else 0
-        keys, values = kinds >> 4, kinds & 0x0F
-        return keys, values, [(self.value(keys, depth + 1), self.value(values, depth + 1)) for _ in range(size)]
+def _zigzag(data: bytes, at: int, path: str) -> tuple[int, int]:
+    value, at = decode_varint(data, at, path=path)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _taken(data: bytes, at: int, size: int, path: str) -> tuple[bytes, int]:
+    end = at + size
+    if end > len(data):
+        raise CorruptFileError(path, at, f"{size} bytes", f"{len(data) - at} bytes")
+    return data[at:end], end
+
+
+def _size(data: bytes, at: int, path: str) -> tuple[int, int]:
+    # Every element takes at least a byte, so a damaged size cannot exhaust memory.
+    size, at = decode_varint(data, at, path=path)
+    if size > len(data) - at:
+        raise CorruptFileError(path, at, f"{size} elements", f"{len(data) - at} bytes")
+    return size, at
 
 
 def decode_struct(data: bytes, path: str = "") -> Struct:
@@ -156,7 +190,10 @@ def decode_struct(data: bytes, path: str = "") -> Struct:
     Raises:
         CorruptFileError: The bytes are not a struct; the error names ``path``.
     """
-    return _Reader(data, path).struct(0)
+    try:
+        return _struct(data, 0, 0, path)[0]
+    except IndexError:
+        raise CorruptFileError(path, len(data), "a Thrift value", "the end") from None
 
 
 def structs(fields: Struct, number: int) -> list[Struct]:
@@ -174,8 +211,12 @@ def encode_struct(fields: Struct) -> bytes:
     return bytes(out)
 
 
-def _write_zigzag(out: bytearray, value: int) -> None:
-    out += encode_varint(value << 1 if value >= 0 else (-value << 1) - 1)
+def _write_number(out: bytearray, value: int) -> None:
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    if value < _CONTINUED:
+        out.append(value)
+    else:
+        out += encode_varint(value)
 
 
 def _write_struct(out: bytearray, fields: Struct) -> None:
@@ -186,16 +227,18 @@ def _write_struct(out: bytearray, fields: Struct) -> None:
             out.append((number - before) << 4 | kind)
         else:
             out.append(kind)
-            _write_zigzag(out, number)
+            _write_number(out, number)
         before = number
-        if kind not in (TRUE, FALSE):
+        if kind in _NUMBERS:
+            _write_number(out, value)
+        elif kind not in _TRUTHS:
             _write_value(out, kind, value)
     out.append(0)
 
 
 def _write_value(out: bytearray, kind: int, value: Any) -> None:
-    if kind in (I16, I32, I64):
-        _write_zigzag(out, value)
+    if kind in _NUMBERS:
+        _write_number(out, value)
     elif kind == BINARY:
         out += encode_varint(len(value))
         out += value

@@ -15,11 +15,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import TypeVar
 
 from lakedex.io.object_store import Failure, RequestError
 
-__all__ = ["MIN_TRIES", "OPERATION_SECONDS", "REQUEST_SECONDS", "Clock", "Retries", "one_operation"]
+__all__ = ["MIN_TRIES", "OPERATION_SECONDS", "REQUEST_SECONDS", "Clock", "Retries", "one_operation", "with_one_budget"]
+
+
+C = TypeVar("C", bound=type)
 
 
 T = TypeVar("T")
@@ -100,6 +104,18 @@ def one_operation(seconds: float = OPERATION_SECONDS) -> Iterator[None]:
         yield
     finally:
         _BUDGET.reset(token)
+
+
+def with_one_budget(cls: C) -> C:
+    """Let each call of a public method of a class be an operation."""
+    for name, member in list(vars(cls).items()):
+        if name.startswith("_"):
+            continue
+        if isinstance(member, FunctionType):
+            setattr(cls, name, one_operation()(member))
+        elif isinstance(member, classmethod):
+            setattr(cls, name, classmethod(one_operation()(member.__func__)))
+    return cls
 
 
 @dataclass(slots=True)

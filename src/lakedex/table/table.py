@@ -13,6 +13,7 @@ from lakedex.display.html import card_html
 from lakedex.display.text import card_text
 from lakedex.errors import InvalidInputError
 from lakedex.io.locations import StorageOptions, open_storage
+from lakedex.io.retries import with_one_budget
 from lakedex.options import parse_options
 from lakedex.reports import WriteResult
 from lakedex.scan.incremental import incremental_snapshot
@@ -58,6 +59,7 @@ def _context(
     return TableContext(files, session.engine, dict(options or {}))
 
 
+@with_one_budget
 class Table:
     """A Hudi table and the engine that works on it.
 
