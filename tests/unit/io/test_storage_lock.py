@@ -12,12 +12,19 @@ from typing import Any
 
 import pytest
 
-from lakedex.errors import CommitConflictError, CommitError, CorruptFileError, LockTimeoutError, UnsupportedFeatureError
+from lakedex.errors import (
+    CommitConflictError,
+    CommitError,
+    CorruptFileError,
+    LockTimeoutError,
+    UnsupportedFeatureError,
+)
 from lakedex.io.fsspec import FsspecStorage
 from lakedex.io.local import LocalStorage
 from lakedex.io.locations import open_storage
 from lakedex.io.locks import CLOCK_DRIFT_MS, StorageLock
 from lakedex.io.storage import TableFiles, VersionChangedError
+from lakedex.testing import CountingStorage, Faults, FaultyStorage
 
 
 class Clock:
@@ -77,7 +84,8 @@ def test_a_held_lock_is_waited_for(base: str) -> None:
 
 def test_a_lease_of_a_dead_writer_runs_out(base: str) -> None:
     """For others only after the drift that clocks may have."""
-    dead, clock = lock_of(base, Clock()), Clock()
+    clock = Clock()
+    dead = lock_of(base, clock)
     dead.acquire()
     clock.now += 10_000 + CLOCK_DRIFT_MS
     with pytest.raises(LockTimeoutError):
@@ -98,7 +106,7 @@ def test_a_lease_ends_for_its_owner_before_it_ends_for_others(base: str) -> None
     lock = lock_of(base, clock)
     lock.acquire()
     clock.now += 10_000 - CLOCK_DRIFT_MS - 1
-    lock.check()
+    assert lock.held
     clock.now += 1
     assert not lock.held
     with pytest.raises(CommitConflictError):
@@ -107,6 +115,57 @@ def test_a_lease_ends_for_its_owner_before_it_ends_for_others(base: str) -> None
         lock_of(base, clock).acquire()
     lock.release()
     assert content(base)["expired"] is True
+
+
+def test_a_step_begins_with_a_lease_that_outlasts_it(base: str) -> None:
+    """Half of a short lease must be left; if less is, it is renewed, even where the clock stands still."""
+    clock = Clock()
+    with lock_of(base, clock) as lock:
+        taken = content(base)
+        clock.now += 5_000
+        lock.check()
+        assert content(base) == taken
+        clock.now += 1
+        lock.check()
+        assert content(base)["validUntil"] == clock.now + 10_000
+        theirs = b'{"expired":false,"validUntil":99000000,"owner":"other"}'
+        open_storage(base).storage.write(lock.path, theirs)
+        clock.now += 5_001
+        with pytest.raises(CommitConflictError):
+            lock.check()
+    assert content(base)["owner"] == "other"
+
+
+def test_the_requests_of_a_lock(base: str) -> None:
+    """One takes a lock that this process released last, one releases it; anybody else looks first."""
+    counting = CountingStorage(open_storage(base).storage)
+    files = TableFiles(counting, base)
+    for wanted in (["read_version", "put_version", "put_version"], ["put_version", "put_version"]):
+        with StorageLock(files, now_ms=Clock()) as lock:
+            lock.check()
+        assert [call for call, _ in counting.calls] == wanted
+        counting.calls.clear()
+    with lock_of(base):
+        pass
+    with StorageLock(files, now_ms=Clock()):
+        pass
+    assert [call for call, _ in counting.calls] == ["put_version", "put_version"], "the process knows its own"
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_lease_that_could_not_be_ended_does_not_block_its_process(base: str, at: int) -> None:
+    """Neither one that was taken by a request whose answer was lost."""
+    faulty = FaultyStorage(Faults(at, "after", OSError(errno.EIO, "the store is down")), open_storage(base).storage)
+    with pytest.raises(OSError, match="down"), StorageLock(TableFiles(faulty, base), now_ms=Clock()):
+        pass
+    if at == 2:
+        open_storage(base).storage.write(
+            f"{base}/.hoodie/.locks/table_lock.json",
+            json.dumps({**content(base), "expired": False}).encode(),
+        )
+    assert content(base)["expired"] is False
+    with lock_of(base) as lock:
+        lock.check()
 
 
 def test_it_is_renewed_while_it_is_held(base: str) -> None:
