@@ -70,7 +70,7 @@ _ADVICE = {
     Failure.LOST: "check the network and the endpoint, then repeat the operation",
     Failure.UNREACHABLE: "check the endpoint and the network",
     Failure.DENIED: "check the credentials and the permissions to get, put, delete and list objects there",
-    Failure.REFUSED: "check the bucket, the region, the endpoint and the credentials",
+    Failure.REFUSED: "check bucket, region, endpoint (one with http:// needs aws_allow_http=true) and credentials",
     Failure.CHANGED: "another writer changed the object; repeat the operation",
     Failure.UNSUPPORTED: "the store lacks what writing a table needs; tables there can only be read",
 }

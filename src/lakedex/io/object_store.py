@@ -118,7 +118,10 @@ class ObjectStore(Protocol):
         """The last ``size`` bytes of an object, or all of it."""
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Bytes of each range ``[start, end)``, cut off at the end of the object; each starts before its end."""
+        """Bytes of each range ``[start, end)``, cut off at the end of the object.
+
+        None is empty, and they are in order with at least a byte between two of them.
+        """
 
     def head(self, key: str) -> ObjectInfo:
         """Size, time and version of an object."""

@@ -75,6 +75,8 @@ def _failure(error: Exception) -> RequestError:
     text = str(error)
     if any(service in text for service in _METADATA_SERVICES):
         return RequestError(Failure.DENIED, code="NoCredentials")
+    if "BadScheme" in text:
+        return RequestError(Failure.REFUSED, code="HttpNotAllowed")
     if "NotPartial" in text:
         return RequestError(Failure.REFUSED, 416, "NotPartial")
     found, named = _STATUS.search(text), _CODE.search(text)
@@ -156,12 +158,10 @@ class ObstoreClient:
     def _store(self, retries: int) -> Any:
         store = self._obstore.store
         make = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}[self.address.provider]
-        options = self.address.options
-        config = {name: value for name, value in options.items() if name not in _LIMITS}
-        client = {name: options.get(name, default) for name, default in _LIMITS.items()}
+        config = {**_LIMITS, **self.address.options}
         patience = {"max_retries": retries, "retry_timeout": timedelta(seconds=30)}
         try:
-            return make(self.address.bucket, config=config, client_options=client, retry_config=patience)
+            return make(self.address.bucket, config=config, retry_config=patience)
         except Exception as error:
             self._refuse(error)
 

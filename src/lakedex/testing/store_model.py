@@ -177,7 +177,7 @@ class ModelClock:
 
     @property
     def clock(self) -> Clock:
-        """What a storage takes."""
+        """The clock that a storage takes."""
         return Clock(lambda: self.seconds, self.sleep, self._random.uniform)
 
 
@@ -292,7 +292,9 @@ class StoreModel:
         def act() -> str:
             found = _version(self.objects[key][0]) if key in self.objects else ABSENT
             if self.keeps_conditions and condition not in (None, found):
-                raise RequestError(Failure.CHANGED, 412, "PreconditionFailed")
+                # S3 looks for the version of an object that is not there, and says so.
+                status, code = (404, "NoSuchKey") if found == ABSENT else (412, "PreconditionFailed")
+                raise RequestError(Failure.CHANGED, status, code)
             self._put(key, data)
             return _version(data)
 
