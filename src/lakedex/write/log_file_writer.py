@@ -181,6 +181,7 @@ class LogFileGroupWriter:
             path = output.announce(target, str(name), "CREATE" if self.version >= 8 else "APPEND")
             taking = {index: one.begin(self.bases.schema) for index, one in collectors.items() if one.takes_logs}
             data, deletes, size = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+            lacking: frozenset[str] = frozenset()
             with output.files.storage.open_output(path) as file:
                 while block is not None and (size <= self.options.log_file_bytes or block.kind == "DELETE"):
                     for collector in taking.values():
@@ -189,6 +190,7 @@ class LogFileGroupWriter:
                     encoded = encode_log_block(block.kind, block.header, block.content)
                     file.write(encoded)
                     size += len(encoded)
+                    lacking |= block.lacking
                     if block.kind == "DELETE":
                         deletes = block.numbers
                     else:
@@ -202,6 +204,7 @@ class LogFileGroupWriter:
                 positions=change.stored.position[np.concatenate([data, deletes])],
                 deletes=len(deletes),
                 older=len(item.log_files) + len(done),
+                lacking=lacking,
             )
             finished = replace(output.finished(target, str(name), summary), log=changes)
             written = replace(
@@ -271,7 +274,9 @@ class LogFileGroupWriter:
             header = {"SCHEMA": schema, **self._header(target, change, part)}
             if columns:
                 header["IS_PARTIAL"] = "true"
-            return _Block("AVRO_DATA" if is_avro else "PARQUET_DATA", header, block.content(), part, tuple(rows))
+            lacking = frozenset(self.bases.schema.names) - set(columns) if columns else frozenset()
+            kind = "AVRO_DATA" if is_avro else "PARQUET_DATA"
+            return _Block(kind, header, block.content(), part, tuple(rows), lacking)
 
         block, start, rows = begin(), 0, list[pa.RecordBatch]()
         for batch in self._rows(change, numbers):
@@ -360,6 +365,7 @@ class _Block:
         header, content: as they are written.
         numbers: of the incoming rows that are in it.
         rows: these, with all columns; none for deletes.
+        lacking: columns that a partial update lacks.
     """
 
     kind: str
@@ -367,6 +373,7 @@ class _Block:
     content: bytes
     numbers: IntArray
     rows: tuple[pa.RecordBatch, ...] = ()
+    lacking: frozenset[str] = frozenset()
 
 
 def _partial_columns(
