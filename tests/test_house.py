@@ -7,9 +7,9 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 293,
-    "modules without __init__": 267,
-    "code lines": 51820,
+    "files in src": 294,
+    "modules without __init__": 268,
+    "code lines": 51996,
     "longest module": 685,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 567,
