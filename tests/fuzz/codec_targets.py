@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice, pairwise
 from typing import Any
@@ -31,12 +32,14 @@ from lakedex.codec.log_block import (
     encode_log_block,
     read_block_headers,
 )
+from lakedex.codec.log_records import decode_positions
 from lakedex.codec.metadata_record import decode_bitmap_records, decode_many
 from lakedex.codec.properties import decode_properties, encode_properties
 from lakedex.codec.roaring import decode_bitmap, deserialize_bitmap, encode_bitmap, serialize_bitmap
 from lakedex.codec.varint import decode_varint, decode_vlong, encode_varint, encode_vlong
 from lakedex.errors import CorruptFileError
-from lakedex.index.bitmap.run_files import COLUMN_SCHEMA, FILES_SCHEMA
+from lakedex.index.bitmap.log_coverage import LOGS_SCHEMA, CoveredLog, covered_logs, logs_block
+from lakedex.index.bitmap.run_files import COLUMN_SCHEMA, FILES_SCHEMA, encode_block
 from lakedex.index.bitmap.run_files import decode_block as decode_coverage
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name, parse_marker_name
 from lakedex.snapshot.schema import moved_names
@@ -349,7 +352,10 @@ def _bitmap_record(mutator: Mutator) -> Case:
 def _coverage_blocks() -> tuple[bytes, ...]:
     text, cells = seeds.bitmap_values()
     records = decode_bitmap_records([value for _, value in cells], text)
-    return tuple(record.coverage for record in records if record.coverage is not None)
+    log = CoveredLog(base_file="f_0_1.parquet", instant="2", size=900, deletes=1, touched=seeds.bitmaps()[0])
+    logs = logs_block([log, None, replace(log, instant="3", older=1)])
+    assert logs is not None
+    return (*(record.coverage for record in records if record.coverage is not None), encode_block(logs))
 
 
 def _coverage(mutator: Mutator) -> Case:
@@ -359,13 +365,15 @@ def _coverage(mutator: Mutator) -> Case:
 
 def _read_coverage(data: bytes) -> None:
     last: CorruptFileError | None = None
-    for schema in (FILES_SCHEMA, COLUMN_SCHEMA):
+    for schema in (FILES_SCHEMA, COLUMN_SCHEMA, LOGS_SCHEMA):
         try:
             block = decode_coverage(data, schema, FILE)
         except CorruptFileError as error:
             last = error
         else:
             block.validate(full=True)
+            if schema is LOGS_SCHEMA:
+                covered_logs(block)
             return
     if last is not None:
         raise last
@@ -444,6 +452,12 @@ def _roaring(mutator: Mutator) -> Case:
         serialize_bitmap(found)
 
     return Case(len(damaged), run)
+
+
+def _positions(mutator: Mutator) -> Case:
+    texts = [block.header["RECORD_POSITIONS"] for block in seeds.blocks() if "RECORD_POSITIONS" in block.header]
+    text = mutator.text(mutator.choice(texts))
+    return Case(len(text), lambda: serialize_bitmap(decode_positions(text, FILE)))
 
 
 def _properties(mutator: Mutator) -> Case:
@@ -568,6 +582,7 @@ CODEC_TARGETS: dict[str, Target] = {
     "avro.schema": _schema_text,
     "bitmap.coverage": _coverage,
     "bitmap.roaring": _roaring,
+    "log.positions": _positions,
     "text.bloom": _bloom,
     "text.properties": _properties,
     "text.names": _names,

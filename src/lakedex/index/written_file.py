@@ -64,7 +64,7 @@ class FinishedFile:
         partition, file_id, name: the file.
         summary: what the file's writer knows of it; of a log file only its size and rows.
         made: files that the task made, those that collectors spill to included: a late attempt removes them.
-        log: what the records of a log file change; None for a base file.
+        log: changes by the records of a log file; None for a base file.
     """
 
     storage: Storage

@@ -21,8 +21,8 @@ from lakedex.cli.output import plain_rows
 from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.avro_vectorized import decode_datums, split_avro_block
 from lakedex.codec.log_block import LogBlock, decode_delete_block, decode_log_blocks, encode_delete_block
-from lakedex.codec.log_records import AvroBlock, delete_block_content, encode_positions
-from lakedex.errors import InvalidInputError
+from lakedex.codec.log_records import AvroBlock, decode_positions, delete_block_content, encode_positions
+from lakedex.errors import CorruptFileError, InvalidInputError
 from lakedex.testing import frames, schemas
 
 
@@ -98,6 +98,14 @@ def test_positions_are_a_64_bit_bitmap(places: list[int]) -> None:
     expected = BitMap64(places)
     expected.run_optimize()
     assert found == expected.serialize()
+    assert list(decode_positions(encode_positions(np.array(places)))) == places
+
+
+def test_positions_of_another_form() -> None:
+    assert not decode_positions(base64.b64encode(bytes(8)).decode())
+    for text in ("*", "", base64.b64encode(BitMap64([1 << 32]).serialize()).decode(), "AQAAAAAAAAABAAAA"):
+        with pytest.raises(CorruptFileError, match="positions|bitmap"):
+            decode_positions(text)
 
 
 def java_blocks(path: Path) -> list[LogBlock]:
@@ -116,6 +124,7 @@ def test_blocks_of_java_are_written_again(tmp_path: Path, name: str) -> None:
         if "RECORD_POSITIONS" in block.header:
             bitmap = BitMap64.deserialize(base64.b64decode(block.header["RECORD_POSITIONS"]))
             assert encode_positions(np.array(list(bitmap))) == block.header["RECORD_POSITIONS"]
+            assert list(decode_positions(block.header["RECORD_POSITIONS"])) == list(bitmap)
         if block.block_type != "AVRO_DATA":
             continue
         text = block.header["SCHEMA"]

@@ -23,7 +23,7 @@ from lakedex.index.bitmap.log_builder import BitmapsOfLog
 from lakedex.index.bitmap.log_coverage import CoveredLog
 from lakedex.index.bitmap.run_files import Run, encode_run, list_runs, write_run
 from lakedex.snapshot.merge_on_read import MergeSettings
-from table_kit import OWN_FILE, make, own
+from table_kit import OWN_FILE, make, own, set_properties
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("g", pa.string())])
 Row = tuple[str, int, int | None, str | None]
@@ -148,6 +148,17 @@ def test_counts_that_need_no_file(tmp_path: Path, number: int) -> None:
         assert scan.count() == table.scan(where, use_indexes=False).count()
         found = sorted(scan.to_arrow().to_pylist(), key=repr)
         assert found == sorted(table.scan(where, use_indexes=False).to_arrow().to_pylist(), key=repr)
+
+
+def test_rows_that_say_that_they_are_deleted(tmp_path: Path) -> None:
+    """By a marker of the table's own, which the writer did not know: values in log files are not believed then."""
+    table = indexed(tmp_path)
+    table.upsert(rows(("k00", 11, 7, "x"), ("k01", 11, 7, "D")))
+    prefix = "hoodie.record.merge.property.hoodie.payload.delete"
+    set_properties(tmp_path, {f"{prefix}.field": "g", f"{prefix}.marker": "D"})
+    scan = ungated(Table.open(tmp_path).scan("n = 7"))
+    assert (scan.count(), scan.explain(answer="count").merged) == (1, 1)
+    assert Table.open(tmp_path).scan().count() == 11
 
 
 def test_only_selected_and_touched_rows_are_merged(tmp_path: Path) -> None:

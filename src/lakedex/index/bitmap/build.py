@@ -30,6 +30,7 @@ from lakedex.index.bitmap.definitions import (
 from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.loaded_index import Coverage
 from lakedex.index.bitmap.log_builder import BitmapsOfLog
+from lakedex.index.bitmap.log_coverage import merge_settings
 from lakedex.index.bitmap.run_files import (
     BITMAP_INDEX,
     Manifest,
@@ -280,13 +281,10 @@ class BitmapBuild:
 def logs_of_slices(snapshot: Snapshot, partitions: Sequence[str] | None = None) -> list[FileSlice]:
     """For each log file above a base file its slice as it was when that was the last one.
 
-    None where log records are merged in a way that lakedex does not know: nothing can be said of them then.
+    None where nothing can be said of merged rows (:func:`~lakedex.index.bitmap.log_coverage.merge_settings`).
     """
     slices = [item for item in snapshot.slices(partitions) if item.log_files and item.base_file is not None]
-    try:
-        if slices:
-            MergeSettings.of(snapshot)
-    except UnsupportedFeatureError:
+    if not slices or merge_settings(snapshot) is None:
         return []
     return [
         replace(item, log_files=item.log_files[: number + 1])

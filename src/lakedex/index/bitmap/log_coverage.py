@@ -36,8 +36,10 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lakedex.codec.roaring import deserialize_bitmap
-from lakedex.errors import CorruptFileError
+from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.layout.file_slice import FileSlice
+from lakedex.snapshot.merge_on_read import MergeSettings
+from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import BoolArray, IntArray
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "is_log",
     "joined",
     "logs_block",
+    "merge_settings",
     "slice_logs",
 ]
 
@@ -195,6 +198,22 @@ def slice_logs(
         disjoint=disjoint,
         live=live,
     )
+
+
+_OPERATION = "_hoodie_operation"
+
+
+def merge_settings(snapshot: Snapshot) -> MergeSettings | None:
+    """How log records are merged; None where no values of log files can be believed.
+
+    That is so where lakedex does not know how to merge, or where rows say by a column that they are deleted: which do
+    depends on settings that may change.
+    """
+    try:
+        found = MergeSettings.of(snapshot)
+    except UnsupportedFeatureError:
+        return None
+    return None if found.delete_marker is not None or _OPERATION in found.schema.names else found
 
 
 def joined(logs: Mapping[int, SliceLogs]) -> tuple[IntArray, IntArray]:

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lakedex.errors import UnsupportedFeatureError
 from lakedex.index.bitmap.loaded_index import Coverage
-from lakedex.index.bitmap.log_coverage import CoveredLog, SliceLogs, slice_logs
+from lakedex.index.bitmap.log_coverage import CoveredLog, SliceLogs, merge_settings, slice_logs
 from lakedex.layout.file_slice import SliceTable
 from lakedex.metadata.store import MetadataStore
 from lakedex.snapshot.file_system_view import FileSystemView, ViewCache
-from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import IntArray
 
@@ -84,7 +82,7 @@ class _SliceFiles(ViewCache):
 
     def _look_at_logs(self, table: SliceTable, rows: IntArray, snapshot: Snapshot) -> None:
         """Put together what is known of the log files of some slices; one that is not makes its slice unknown."""
-        merge = _merge_settings(snapshot) if len(rows) else None
+        merge = merge_settings(snapshot) if len(rows) else None
         coverage = self.coverage
         for row, item in zip(rows.tolist(), table.take(rows), strict=True):
             number, found = int(self.numbers[row]), None
@@ -114,11 +112,3 @@ class _SliceFiles(ViewCache):
             # In version 6 a log file's name does not tell its commit, so the slice is the same after a rollback.
             numbers[newer.table.has_logs] = _NOT_LOOKED_FOR
         return _SliceFiles(self.coverage, numbers, self.seen, self.changes_seen, logs)
-
-
-def _merge_settings(snapshot: Snapshot) -> MergeSettings | None:
-    """How log records are merged; None where lakedex does not know how, so that nothing is known of a merged row."""
-    try:
-        return MergeSettings.of(snapshot)
-    except UnsupportedFeatureError:
-        return None
