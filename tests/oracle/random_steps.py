@@ -423,7 +423,9 @@ class Life:
         assert not [file for file in left if file.name not in pending], left
         if judges and self.now.rows:
             assert_same_rows(self.java.read(self.path, options=READ_SKIPPING), expected, place)
-            assert_same_rows(self.rust.read(self.path), expected, place)
+            # In version 6 hudi-rs 0.5 reads no log files that are named after a pending compaction.
+            if self.case.version > 6 or not table.snapshot().timeline.pending({"compaction"}):
+                assert_same_rows(self.rust.read(self.path), expected, place)
         if at_end and self.now.rows:
             assert_same_rows(self.java.read(self.path, options=READ_PLAIN), expected, place)
             found = self.java.matches(self.path, filters[-1:], "key", READ_SKIPPING)
