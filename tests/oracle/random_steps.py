@@ -250,8 +250,13 @@ class Life:
             rows = dict(zip(chance.sample(known, min(len(known), len(rows))), rows.values(), strict=False)) or rows
         self.upserted(rows, lambda: self.table.upsert(self.frame(rows)))
 
+    def unknown(self, rows: Rows) -> Rows:
+        """Rows for an insert, which looks nothing up: a key that a log file deleted would be in two file groups."""
+        taken = {*self.now.rows, *self.stored()}
+        return {n: row for n, row in rows.items() if n not in taken}
+
     def insert(self, chance: random.Random) -> None:
-        rows = {n: row for n, row in self.draw(chance, 14).items() if n not in self.now.rows}
+        rows = self.unknown(self.draw(chance, 14))
         if rows:
             self.upserted(rows, lambda: self.table.insert(self.frame(rows)))
 
@@ -390,9 +395,7 @@ class Life:
             self.upserted(rows, lambda: self.java_writes(chance, rows, "upsert"))
 
     def java_insert(self, chance: random.Random) -> None:
-        # It looks nothing up: a key that a log file deleted would be in two file groups.
-        taken = {*self.now.rows, *self.stored()}
-        rows = {n: row for n, row in self.draw(chance, 14).items() if n not in taken}
+        rows = self.unknown(self.draw(chance, 14))
         if rows and not self.is_beside_clustering(chance):
             self.upserted(rows, lambda: self.java_writes(chance, rows, "insert"))
 
