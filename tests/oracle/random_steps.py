@@ -250,8 +250,13 @@ class Life:
             rows = dict(zip(chance.sample(known, min(len(known), len(rows))), rows.values(), strict=False)) or rows
         self.upserted(rows, lambda: self.table.upsert(self.frame(rows)))
 
+    def unknown(self, rows: Rows) -> Rows:
+        """Rows for an insert, which looks nothing up: a key that a log file deleted would be in two file groups."""
+        taken = {*self.now.rows, *self.stored()}
+        return {n: row for n, row in rows.items() if n not in taken}
+
     def insert(self, chance: random.Random) -> None:
-        rows = {n: row for n, row in self.draw(chance, 14).items() if n not in self.now.rows}
+        rows = self.unknown(self.draw(chance, 14))
         if rows:
             self.upserted(rows, lambda: self.table.insert(self.frame(rows)))
 
@@ -390,9 +395,7 @@ class Life:
             self.upserted(rows, lambda: self.java_writes(chance, rows, "upsert"))
 
     def java_insert(self, chance: random.Random) -> None:
-        # It looks nothing up: a key that a log file deleted would be in two file groups.
-        taken = {*self.now.rows, *self.stored()}
-        rows = {n: row for n, row in self.draw(chance, 14).items() if n not in taken}
+        rows = self.unknown(self.draw(chance, 14))
         if rows and not self.is_beside_clustering(chance):
             self.upserted(rows, lambda: self.java_writes(chance, rows, "insert"))
 
@@ -423,7 +426,9 @@ class Life:
         assert not [file for file in left if file.name not in pending], left
         if judges and self.now.rows:
             assert_same_rows(self.java.read(self.path, options=READ_SKIPPING), expected, place)
-            assert_same_rows(self.rust.read(self.path), expected, place)
+            # In version 6 hudi-rs 0.5 reads no log files that are named after a pending compaction.
+            if self.case.version > 6 or not table.snapshot().timeline.pending({"compaction"}):
+                assert_same_rows(self.rust.read(self.path), expected, place)
         if at_end and self.now.rows:
             assert_same_rows(self.java.read(self.path, options=READ_PLAIN), expected, place)
             found = self.java.matches(self.path, filters[-1:], "key", READ_SKIPPING)

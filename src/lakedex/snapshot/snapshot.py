@@ -55,6 +55,7 @@ class Snapshot:
     _chosen: bool = field(default=False, repr=False)
     _schema: TableSchema | None = field(default=None, repr=False)
     _archived: dict[str, str] | None = field(default=None, repr=False)
+    _by_partition: dict[str, Sequence[FileSlice]] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def load(
@@ -204,9 +205,11 @@ class Snapshot:
         if partitions is None:
             return list(self.view().table.slices)
         wanted = sorted(set(partitions))
-        if self._view is None:
-            return self._find_slices(wanted)
-        return [item for path in wanted for item in self._view.by_partition.get(path, ())]
+        if self._view is not None:
+            return [item for path in wanted for item in self._view.by_partition.get(path, ())]
+        if new := [path for path in wanted if path not in self._by_partition]:
+            self._by_partition |= dict.fromkeys(new, ()) | group_slices(self._find_slices(new))
+        return [item for path in wanted for item in self._by_partition[path]]
 
     def view(self) -> FileSystemView:
         """All slices, with what was worked out from them; of a state that was seen before, the very same object."""
