@@ -7,12 +7,12 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 295,
-    "modules without __init__": 269,
-    "code lines": 52125,
+    "files in src": 296,
+    "modules without __init__": 270,
+    "code lines": 52245,
     "longest module": 684,
     "modules under 100 lines with one importer": 5,
-    "signature lines with Any": 585,
+    "signature lines with Any": 588,
     "public members of Table": 37,
     "public definitions without docstring": 3,
     "private access in tests": 0,
