@@ -15,7 +15,7 @@ from lakedex.io.obstore_client import connect
 from lakedex.io.storage import TableFiles
 from lakedex.io.store_options import PROVIDERS, store_address
 
-__all__ = ["StorageOptions", "open_storage"]
+__all__ = ["StorageOptions", "is_object_store", "open_storage"]
 
 
 StorageOptions = Mapping[str, Any] | None
@@ -24,6 +24,12 @@ StorageOptions = Mapping[str, Any] | None
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """Schemes have more than one letter; ``C:/`` is a drive."""
+
+
+def is_object_store(path: str) -> bool:
+    """Whether a path is a URL of an object store, which storage options are for."""
+    scheme, colon, _ = path.partition("://")
+    return bool(colon) and scheme in PROVIDERS
 
 
 def open_storage(path: str | os.PathLike[str], options: StorageOptions = None) -> TableFiles:
@@ -50,7 +56,7 @@ def open_storage(path: str | os.PathLike[str], options: StorageOptions = None) -
     if not text:
         raise InvalidInputError("the table path is empty")
     scheme, colon, rest = text.partition(":")
-    if scheme in PROVIDERS and "://" in text:
+    if is_object_store(text):
         return TableFiles(ObjectStorage(connect(store_address(text, options or {}))), text.rstrip("/"))
     if options:
         raise OptionError(

@@ -44,7 +44,7 @@ from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.data_source_filters import PushedFilter, column_at, pushed_predicate
 from lakedex.spark.data_source_writer import StagedWriter
-from lakedex.spark.option_names import is_sparks_own, matched, switch
+from lakedex.spark.option_names import is_sparks_own, matched, split_storage, switch
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
 from lakedex.spark.session import short_errors
 from lakedex.spark.staged_write import SETTINGS, NewTable
@@ -93,6 +93,7 @@ class ReadOptions:
 
     Attributes:
         path: the table's folder.
+        storage_options: how its store is reached, by options ``storage.…``; None takes the environment.
         columns: columns of the frame; None for all.
         where: a Spark SQL condition; None for all rows.
         as_of: an instant or time; None for the newest commit.
@@ -109,6 +110,7 @@ class ReadOptions:
     """
 
     path: str
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
     where: str | None = None
     as_of: str | None = None
@@ -162,6 +164,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         OptionError: an unknown option, a bad value, or two that contradict each other.
         UnsupportedFeatureError: a kind of query that ``format("lakedex")`` does not do.
     """
+    storage_options, options = split_storage(options)
     found, _ = matched(options, {**_FIELDS, **SETTINGS}, names=tuple(_FIELDS))
     # Spark's session catalog names the path of a table so.
     found.setdefault("path", found.get("location", ("path", "")))
@@ -172,6 +175,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     query_type = _query_type(found)
     return ReadOptions(
         path=texts["path"],
+        storage_options=storage_options,
         columns=None if "columns" not in texts else _names(texts["columns"]),
         where=texts.get("where"),
         as_of=texts.get("as_of"),
@@ -292,7 +296,7 @@ _OPTIONS = "lakedex.options"
 
 def _remembering(schema: StructType, options: Mapping[str, str]) -> StructType:
     """The schema, with a table's options in Spark's session catalog: Spark keeps these, and hands readers none."""
-    own = json.dumps({name: value for name, value in options.items() if not is_sparks_own(name)})
+    own = json.dumps({name: value for name, value in split_storage(options)[1].items() if not is_sparks_own(name)})
     return StructType(
         [StructField(f.name, f.dataType, f.nullable, {**(f.metadata or {}), _OPTIONS: own}) for f in schema.fields]
     )
@@ -382,7 +386,7 @@ def packed(files: Sequence[FileSlice]) -> list[tuple[FileSlice, ...]]:
 
 
 def _snapshot(options: ReadOptions, pinned: str | None) -> Snapshot:
-    files = open_storage(options.path)
+    files = open_storage(options.path, options.storage_options)
     cache = TableCache()
     load = partial(Snapshot.load, files, cache, read_optimized=options.read_optimized)
     found = snapshot_at(load, options.as_of, pinned=pinned)

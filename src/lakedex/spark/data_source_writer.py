@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from lakedex.errors import LakedexError, OptionError
 from lakedex.io.locations import open_storage
-from lakedex.spark.option_names import matched, switch
+from lakedex.spark.option_names import matched, split_storage, switch
 from lakedex.spark.schema import spark_to_arrow
 from lakedex.spark.session import short_errors
 from lakedex.spark.staged_rows import StagedFile, StagingArea
@@ -73,6 +73,7 @@ def parse_write_options(options: Mapping[str, str], *, overwrite: bool = False) 
     Raises:
         OptionError: an unknown option, a bad value, or two that contradict each other.
     """
+    storage_options, options = split_storage(options)
     found, rest = matched(options, _FIELDS, others="hoodie.")
     texts = {field: value for field, (_, value) in found.items()}
     # Spark's session catalog names the path of a table so.
@@ -86,7 +87,7 @@ def parse_write_options(options: Mapping[str, str], *, overwrite: bool = False) 
     mode = _choice(found, "overwrite_mode", {"static": "static", "dynamic": "dynamic"})
     merge = found.get("merge_schema")
     write = TableWrite(
-        files=open_storage(texts["path"]),
+        files=open_storage(texts["path"], storage_options),
         operation="insert_overwrite_table" if overwrite and not replaces else operation,
         new=NewTable.of(found),
         options=rest,

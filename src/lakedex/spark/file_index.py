@@ -25,8 +25,9 @@ from pyspark.sql.types import StructType
 from lakedex.codec.hashing import java_hash
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.spark.filters import filter_texts, matching_rows
+from lakedex.spark.hadoop import qualified
 from lakedex.spark.jvm import FileStatuses, JavaObject, Jvm
-from lakedex.spark.reader import REBASE, qualified
+from lakedex.spark.reader import REBASE
 from lakedex.spark.schema import align, nullable
 from lakedex.spark.session import is_connect
 from lakedex.types import IntArray

@@ -39,7 +39,7 @@ from pyspark.sql.types import StructType
 from lakedex.codec.varint import encode_varint
 from lakedex.errors import LakedexError, UnsupportedFeatureError
 from lakedex.spark.error_transport import remember
-from lakedex.spark.reader import qualified
+from lakedex.spark.hadoop import qualified
 
 __all__ = ["FileStatuses", "JavaNames", "JavaObject", "Jvm", "callback_gateway", "java_names"]
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from lakedex.errors import OptionError
 
-__all__ = ["is_sparks_own", "matched", "switch"]
+__all__ = ["is_sparks_own", "matched", "split_storage", "switch"]
 
 
 _SPARKS_OWN = frozenset(
@@ -25,6 +25,19 @@ _SPARKS_OWN = frozenset(
 def is_sparks_own(name: str) -> bool:
     """Whether Spark adds this option by itself, to reads and writes of a table in its session catalog."""
     return name.lower() in _SPARKS_OWN or name.lower().startswith(("option.", "view.", "spark.sql."))
+
+
+_STORAGE = "storage."
+
+
+def split_storage(options: Mapping[str, str]) -> tuple[dict[str, str] | None, dict[str, str]]:
+    """Options of the store, ``storage.aws_region``, by name without the prefix, and the others.
+
+    Returns:
+        None for options of the store if there are none.
+    """
+    own = {name[len(_STORAGE) :].lower(): v for name, v in options.items() if name.lower().startswith(_STORAGE)}
+    return own or None, {name: v for name, v in options.items() if not name.lower().startswith(_STORAGE)}
 
 
 def matched(

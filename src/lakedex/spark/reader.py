@@ -10,9 +10,10 @@ from typing import cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from lakedex.spark.hadoop import qualified
 from lakedex.spark.schema import align, nullable
 
-__all__ = ["REBASE", "qualified", "read_files"]
+__all__ = ["REBASE", "read_files"]
 
 
 _GLOB = re.compile(r"[\\{}\[\]*?]")
@@ -20,11 +21,6 @@ _GLOB = re.compile(r"[\\{}\[\]*?]")
 
 REBASE = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
 """Neither Hudi 1.x nor lakedex writes the old hybrid calendar; Spark must not ask the footers about it."""
-
-
-def qualified(path: str) -> str:
-    """``path`` with a scheme: executors take one without for the cluster's default file system."""
-    return f"file://{path}" if path.startswith("/") else path
 
 
 def read_files(spark: SparkSession, files: Sequence[tuple[str, StructType]], table_schema: StructType) -> DataFrame:

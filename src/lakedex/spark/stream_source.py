@@ -88,7 +88,7 @@ class _StreamReader(DataSourceStreamReader):
         reading = parse_read_options(rest)
         if reading.as_of is not None:
             raise OptionError("a stream takes startingInstant instead of asOf", option="asOf")
-        newest = Snapshot.load(open_storage(reading.path))
+        newest = Snapshot.load(open_storage(reading.path, reading.storage_options))
         self._target = spark_to_arrow(schema)
         self._stream: TableStream | None = TableStream(
             newest,

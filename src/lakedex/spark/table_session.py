@@ -25,6 +25,7 @@ from lakedex.spark import session
 from lakedex.spark.columns import column_sql, is_column
 from lakedex.spark.dataframes import planned_frame, table_frame
 from lakedex.spark.engine import SparkEngine, SparkFrame
+from lakedex.spark.hadoop import hadoop_options
 from lakedex.spark.schema import arrow_to_spark, declared_schema, nullable, quoted, store_assigned
 from lakedex.spark.session import case_sensitive, check_session, is_connect, other_reading, session_timezone
 from lakedex.tagging.keyed_rows import ACTION, KEY, POSITION, RowAction
@@ -296,6 +297,10 @@ class SparkTableSession:
         if not task.keyed and isinstance(task.source, ArrowFrame) and task.equal:
             scan = semi_joined(scan, self.engine.collect(task.source), task.equal)
         return merged_rows(task, self.engine.to_dataframe(task.source), scan.to_spark())
+
+    def storage_options(self, path: str) -> Mapping[str, str]:
+        """Those of its Hadoop; see :func:`lakedex.spark.hadoop.hadoop_options`."""
+        return hadoop_options(self.spark, path)
 
     def create_view(self, name: str, base_path: str, make: Callable[[], Any]) -> None:
         """Make a temporary view."""

@@ -14,7 +14,9 @@ from lakedex.table.table import Table
 __all__ = ["configure_spark", "register_catalog"]
 
 
-def register_catalog(spark: Any, name: str, warehouse: str) -> None:
+def register_catalog(
+    spark: Any, name: str, warehouse: str, *, storage_options: Mapping[str, Any] | None = None
+) -> None:
     """Show the tables of a folder to Spark SQL: ``SELECT … FROM <name>.trips`` reads ``<warehouse>/trips``.
 
     In this session and in those made after it, such as ``spark.newSession()`` and the session of a stream's batches.
@@ -25,12 +27,14 @@ def register_catalog(spark: Any, name: str, warehouse: str) -> None:
         spark: a classic SparkSession.
         name: the catalog's name in SQL.
         warehouse: folder or URL whose subfolders are tables or namespaces; made by the first table.
+        storage_options: how object stores are reached, for all tables of the catalog that are on one, as in
+            :meth:`Table.create`; None takes those of the session's Hadoop, and else of the environment.
 
     Raises:
         InvalidInputError: a name that SQL cannot have.
         UnsupportedFeatureError: Spark Connect, or a Java older than 11.
     """
-    register(spark, name, warehouse, Tables(create=Table.create, open=Table.open))
+    register(spark, name, warehouse, Tables(create=Table.create, open=Table.open), storage_options)
 
 
 def configure_spark(builder: Any, *, java: str | None = None, catalog: Mapping[str, str] | None = None) -> Any:

@@ -13,7 +13,7 @@ import datetime
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from lakedex.arrow_types import as_table, conform, normal_schema
 from lakedex.errors import InvalidInputError, LakedexError, TableExistsError, UnsupportedFeatureError
-from lakedex.io.locations import open_storage
+from lakedex.io.locations import is_object_store, open_storage
 from lakedex.io.storage import TableFiles
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.spark.catalog.ddl import CAPABILITIES, NewTable, alter_table, new_table, require_like
@@ -34,6 +34,7 @@ from lakedex.spark.catalog.streams import register_streams
 from lakedex.spark.catalog.table import CatalogTable, RowsTable
 from lakedex.spark.catalog.warehouse import OpenTable, Tables, Warehouse, is_path, open_warehouse
 from lakedex.spark.engine import SparkEngine
+from lakedex.spark.hadoop import hadoop_options
 from lakedex.spark.jvm import JavaObject
 from lakedex.spark.schema import quoted
 from lakedex.spark.session import case_sensitive, is_connect, name_table
@@ -111,8 +112,21 @@ _METADATA_TABLES: Mapping[str, Callable[[OpenTable], pa.Table]] = {
 """Metadata table → its rows: ``lake.trips.<name>``."""
 
 
-def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> None:
+def register(
+    spark: SparkSession,
+    name: str,
+    warehouse: str,
+    tables: Tables,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
     """Put a catalog into the session, in the place of one of that name, and into those that are made after it.
+
+    Args:
+        spark: the session.
+        name: the catalog's name.
+        warehouse: the folder of its tables.
+        tables: what makes and opens a table.
+        storage_options: how object stores are reached; None takes those of the session's Hadoop.
 
     Raises:
         InvalidInputError: a name that SQL cannot have, or Spark's own.
@@ -127,7 +141,13 @@ def register(spark: SparkSession, name: str, warehouse: str, tables: Tables) -> 
     if not name.isidentifier() or name.lower() in ("spark_catalog", "system"):
         raise InvalidInputError(f"{name!r} is no name for a catalog: use letters, digits and '_'")
     bridge = JavaBridge(spark)
-    home = open_warehouse(warehouse)
+
+    def options_of(path: str) -> Mapping[str, Any]:
+        if not is_object_store(path):
+            return {}
+        return hadoop_options(spark, path) if storage_options is None else storage_options
+
+    home = open_warehouse(warehouse, options_of)
 
     kind = _CallableCatalog if bridge.has(PROCEDURE_CATALOG) else _Catalog
 
@@ -309,7 +329,9 @@ class _Catalog(JavaProxy):
     def _open_path(self, path: str) -> OpenTable:
         table = self._open.get(path)
         if table is None:
-            table = self._open[path] = self._tables.open(path, spark=self._bridge.spark)
+            table = self._open[path] = self._tables.open(
+                path, spark=self._bridge.spark, storage_options=self._warehouse.options_of(path)
+            )
         return table
 
     def _target(self, ident: JavaObject, snapshot: Snapshot) -> ScanTarget:
@@ -372,7 +394,13 @@ class _Catalog(JavaProxy):
         found = storage.exists(path)
         self._warehouse.require_free(path)
         try:
-            self._tables.create(path, wanted.schema, spark=self._bridge.spark, **wanted.arguments)
+            self._tables.create(
+                path,
+                wanted.schema,
+                spark=self._bridge.spark,
+                storage_options=self._warehouse.options_of(path),
+                **wanted.arguments,
+            )
         except TableExistsError:
             raise JavaError(self._analysis().TableAlreadyExistsException(ident)) from None
         self._open.pop(path, None)

@@ -23,8 +23,9 @@ from lakedex.parquet.base_file_reader import read_footer
 from lakedex.scan.plan import ScanPlan
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy
+from lakedex.spark.hadoop import qualified
 from lakedex.spark.jvm import FileStatuses, JavaObject
-from lakedex.spark.reader import REBASE, qualified
+from lakedex.spark.reader import REBASE
 from lakedex.timeline.instant import instant_to_epoch_ms
 
 __all__ = [

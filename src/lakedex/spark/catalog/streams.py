@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakedex.arrow_types import normal_schema
 from lakedex.errors import UnsupportedFeatureError
-from lakedex.io.locations import open_storage
+from lakedex.io.storage import TableFiles
 from lakedex.parquet.conform import conform
 from lakedex.reports import WriteResult
 from lakedex.scan.slice_reader import SliceReader
@@ -46,6 +46,10 @@ _PROVIDER = "org.apache.spark.sql.sources.LakedexStreamProvider"
 _NEIGHBOUR = "org.apache.spark.sql.sources.StreamSourceProvider"
 
 
+_FILES: dict[str, TableFiles] = {}
+"""By folder the files of the tables that streams read: how a store is reached is no option of a stream."""
+
+
 def register_streams(bridge: JavaBridge) -> None:
     """Let the bridge's session write streams, and its copies; once is enough."""
     bridge.compiled("LakedexStreams").register(bridge.session.experimental())
@@ -63,6 +67,7 @@ def stream_table(bridge: JavaBridge, target: ScanTarget, schema: JavaObject) -> 
         provider.add(made, _SourceOpener(bridge).java)
         return made
 
+    _FILES[str(target.snapshot.files)] = target.snapshot.files
     options = {"lakedex": bridge.constant("streams", number), "lakedex.path": str(target.snapshot.files)}
     catalog = bridge.view.org.apache.spark.sql.catalyst.catalog
     storage = _copy(catalog.CatalogStorageFormat.empty(), properties=bridge.utils.toScalaMap(bridge.map(options)))
@@ -116,7 +121,7 @@ class _TableSource(JavaProxy):
     def __init__(self, bridge: JavaBridge, options: Mapping[str, str]) -> None:
         super().__init__(bridge)
         rest = {name.lower(): value for name, value in options.items()}
-        newest = Snapshot.load(open_storage(rest.pop("lakedex.path")))
+        newest = Snapshot.load(_FILES[rest.pop("lakedex.path")])
         rest.pop("path", None)
         start, limits = parse_stream_options(rest)
         self._columns = newest.schema

@@ -7,7 +7,7 @@ A table elsewhere (``LOCATION``) has an entry: a folder with one file, ``.lakede
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,10 +29,21 @@ _LONGEST_LOCATION = 4096
 
 @dataclass(frozen=True, slots=True)
 class Warehouse:
-    """A folder of tables."""
+    """A folder of tables.
+
+    Attributes:
+        storage: its storage.
+        base_path: the folder.
+        options_of: storage options for a path.
+    """
 
     storage: Storage
     base_path: str
+    options_of: Callable[[str], Mapping[str, Any]]
+
+    def files(self, path: str) -> TableFiles:
+        """The files of a table at a path, which may be in another store."""
+        return open_storage(path, self.options_of(path))
 
     def path(self, namespace: Sequence[str], name: str) -> str:
         """The folder of a table or, with a path for a name, that path.
@@ -41,7 +52,7 @@ class Warehouse:
             InvalidInputError: a name that would leave the warehouse.
         """
         if not namespace and is_path(name):
-            return open_storage(name).base_path
+            return self.files(name).base_path
         return join_path(self.folder(namespace), _part(name))
 
     def location(self, folder: str) -> str | None:
@@ -59,7 +70,7 @@ class Warehouse:
             text = ""
         if not is_path(text) or "\n" in text or len(text) > _LONGEST_LOCATION:
             raise InvalidInputError(f"{path} holds no path of a table; remove the file, and create the table again")
-        return open_storage(text).base_path
+        return self.files(text).base_path
 
     def add_entry(self, folder: str, location: str) -> None:
         """Make an entry, in a folder that :meth:`require_free` found empty.
@@ -96,7 +107,7 @@ class Warehouse:
 
     def storage_of(self, path: str) -> Storage:
         """Where a table lies: one named by its path may be in another store."""
-        return self.storage if path.startswith(f"{self.base_path}/") else open_storage(path).storage
+        return self.storage if path.startswith(f"{self.base_path}/") else self.files(path).storage
 
     def is_namespace(self, namespace: Sequence[str]) -> bool:
         """Whether there is such a folder, and it is no table. The warehouse itself always is one."""
@@ -206,10 +217,15 @@ class Warehouse:
                 yield from self._tables_below(path)
 
 
-def open_warehouse(path: str) -> Warehouse:
-    """The warehouse at a path or URL."""
-    found = open_storage(path)
-    return Warehouse(found.storage, found.base_path)
+def open_warehouse(path: str, options_of: Callable[[str], Mapping[str, Any]] = lambda path: {}) -> Warehouse:
+    """The warehouse at a path or URL.
+
+    Args:
+        path: the folder.
+        options_of: storage options for a path.
+    """
+    found = open_storage(path, options_of(path))
+    return Warehouse(found.storage, found.base_path, options_of)
 
 
 def is_path(name: str) -> bool:

@@ -23,9 +23,10 @@ from lakedex.spark.catalog.scan import ScanTarget
 from lakedex.spark.catalog.streams import streaming_write
 from lakedex.spark.catalog.warehouse import OpenTable
 from lakedex.spark.filters import UntranslatablePredicateError, condition_of, value_of
+from lakedex.spark.hadoop import qualified
 from lakedex.spark.jvm import JavaObject
 from lakedex.spark.option_names import matched
-from lakedex.spark.reader import REBASE, qualified
+from lakedex.spark.reader import REBASE
 from lakedex.spark.schema import arrow_to_spark
 from lakedex.spark.staged_write import SETTINGS, NewTable
 from lakedex.types import PARTITION_PATH
