@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from inspect import signature
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,7 +24,7 @@ import pyarrow.parquet as pq
 from lakedex.arrow_types import has_required
 from lakedex.codec.bloom import BloomSizing, HashedKeys
 from lakedex.codec.column_bounds import key_bounds
-from lakedex.codec.thrift import BINARY, I64, LIST, STRUCT, Struct, decode_struct, encode_struct, structs
+from lakedex.codec.thrift import BINARY, I32, I64, LIST, STRUCT, Struct, decode_struct, encode_struct, structs
 from lakedex.io.storage import Storage
 from lakedex.parquet.base_file_reader import (
     BLOOM_FOOTER_KEY,
@@ -35,7 +36,8 @@ from lakedex.parquet.base_file_reader import (
 )
 from lakedex.parquet.chunk_reuse import CODECS, Chunk, StoredChunks, column_elements, iter_chunks
 from lakedex.parquet.conform import drop_unused_values
-from lakedex.parquet.footer import group_spans
+from lakedex.parquet.footer import PAGE_ROWS, group_spans
+from lakedex.parquet.page_index import BOUNDS, OFFSETS, moved_indexes
 from lakedex.types import COMMIT_SEQNO, RECORD_KEY
 
 __all__ = [
@@ -233,6 +235,11 @@ class RowGroupWriter:
         return _parquet_writer(sink, table, self.compression, self.unique, collected)
 
 
+_PAGES: dict[str, Any] = {"write_page_index": True}
+if "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters:
+    _PAGES["max_rows_per_page"] = PAGE_ROWS
+
+
 def _parquet_writer(
     sink: Any, table: pa.Table, compression: str, unique: frozenset[str], collected: list[Any] | None = None
 ) -> pq.ParquetWriter:
@@ -251,6 +258,8 @@ def _parquet_writer(
         store_schema=False,
         data_page_size=PAGE_BYTES,
         write_batch_size=max(fewest, min(most, int(PAGE_BYTES / max(width, 1)))),
+        # An index of single pages would only make small files larger.
+        **(_PAGES if table.num_rows > PAGE_ROWS else {}),
         metadata_collector=collected,
     )
 
@@ -279,6 +288,7 @@ class _SplicedFile:
         self._footer = footer
         self.elements = column_elements(self._footer)
         self._groups: list[Struct] = []
+        self._indexes: list[tuple[Struct, bytes, bytes]] = []
         self._rows = 0
         self._position = 0
         self._put(_MAGIC)
@@ -288,12 +298,11 @@ class _SplicedFile:
         bytes_of = memoryview(encoded)
         for group in structs(_footer_of(encoded), _ROW_GROUPS):
             found: dict[str, list[tuple[Chunk, memoryview]]] = dict(stored)
-            for name, chunk in iter_chunks(group):
+            for name, chunk in iter_chunks(group, bytes_of):
                 found.setdefault(name, []).append((chunk, bytes_of[chunk.start : chunk.start + chunk.size]))
-            start = self._position
-            chunks = [self._place(chunk, data) for name in self._columns for chunk, data in found[name]]
+            start, rows = self._position, group[_GROUP_ROWS][1]
+            chunks = [self._place(chunk, data, rows) for name in self._columns for chunk, data in found[name]]
             metas = [chunk[_META][1] for chunk in chunks]
-            rows = group[_GROUP_ROWS][1]
             self._groups.append(
                 {
                     _COLUMNS: (LIST, (STRUCT, chunks)),
@@ -305,21 +314,35 @@ class _SplicedFile:
             )
             self._rows += rows
 
-    def _place(self, chunk: Chunk, data: memoryview) -> Struct:
+    def _place(self, chunk: Chunk, data: memoryview, rows: int) -> Struct:
         moved = self._position - chunk.start
         meta = {number: value for number, value in chunk.meta.items() if number not in _OF_THE_OLD_FILE}
         for number in (_DATA_PAGE, _DICTIONARY_PAGE):
             if number in meta:
                 meta[number] = (I64, meta[number][1] + moved)
         self._put(data)
-        return {_CHUNK_START: (I64, 0), _META: (STRUCT, meta)}
+        placed: Struct = {_CHUNK_START: (I64, 0), _META: (STRUCT, meta)}
+        end = chunk.start + chunk.size
+        offsets, bounds = moved_indexes(chunk.offset_index, chunk.column_index, chunk.data_start, end, rows, moved)
+        self._indexes.append((placed, offsets, bounds))
+        return placed
+
+    def _put_indexes(self) -> None:
+        """Write the page indexes of all chunks: first the bounds, then the offsets, as other writers do."""
+        bounds = [(placed, BOUNDS, data) for placed, _, data in self._indexes]
+        offsets = [(placed, OFFSETS, data) for placed, data, _ in self._indexes]
+        for placed, (offset, size), data in [*bounds, *offsets]:
+            if data:
+                placed |= {offset: (I64, self._position), size: (I32, len(data))}
+                self._put(data)
 
     def _put(self, data: bytes | memoryview) -> None:
         self._sink.write(data)
         self._position += len(data)
 
     def close(self, keys: Mapping[str, str]) -> pq.FileMetaData:
-        """Write the footer and return it as read by Arrow."""
+        """Write the page indexes and the footer; return it as read by Arrow."""
+        self._put_indexes()
         texts = [{1: (BINARY, key.encode("utf-8")), 2: (BINARY, text.encode("utf-8"))} for key, text in keys.items()]
         footer = encode_struct(
             self._footer
