@@ -7,9 +7,9 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 290,
-    "modules without __init__": 264,
-    "code lines": 51700,
+    "files in src": 291,
+    "modules without __init__": 265,
+    "code lines": 51750,
     "longest module": 684,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 567,

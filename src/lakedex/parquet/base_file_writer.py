@@ -35,6 +35,7 @@ from lakedex.parquet.base_file_reader import (
     SINK_BYTES,
 )
 from lakedex.parquet.chunk_reuse import CODECS, Chunk, StoredChunks, column_elements, iter_chunks
+from lakedex.parquet.column_encodings import choose_encodings
 from lakedex.parquet.conform import drop_unused_values
 from lakedex.parquet.footer import PAGE_ROWS, group_spans
 from lakedex.parquet.page_index import BOUNDS, OFFSETS, moved_indexes
@@ -160,6 +161,7 @@ class RowGroupWriter:
         compression: Parquet codec, as named by pyarrow.
         unique: Paths of columns without a dictionary.
         reuses_chunks: Whether stored chunks may be reused.
+        packs_numbers: Whether readers of the table know ``DELTA_BINARY_PACKED``.
     """
 
     sink: BinaryIO
@@ -167,6 +169,7 @@ class RowGroupWriter:
     compression: str
     unique: frozenset[str]
     reuses_chunks: bool = False
+    packs_numbers: bool = False
     _collected: list[pq.FileMetaData] = field(init=False, default_factory=list)
     _writer: pq.ParquetWriter | None = field(init=False, default=None)
     _spliced: _SplicedFile | None = field(init=False, default=None)
@@ -231,8 +234,10 @@ class RowGroupWriter:
             writer.write_table(table, row_group_size=max(table.num_rows, 1))
         return sink.getvalue()
 
-    def _parquet_writer(self, sink: Any, table: pa.Table, collected: list[Any] | None = None) -> pq.ParquetWriter:
-        return _parquet_writer(sink, table, self.compression, self.unique, collected)
+    def _parquet_writer(
+        self, sink: Any, table: pa.Table, collected: list[pq.FileMetaData] | None = None
+    ) -> pq.ParquetWriter:
+        return _parquet_writer(sink, table, self.compression, self.unique, collected, packs_numbers=self.packs_numbers)
 
 
 _PAGES: dict[str, Any] = {"write_page_index": True}
@@ -241,20 +246,28 @@ if "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters:
 
 
 def _parquet_writer(
-    sink: Any, table: pa.Table, compression: str, unique: frozenset[str], collected: list[Any] | None = None
+    sink: Any,
+    table: pa.Table,
+    compression: str,
+    unique: frozenset[str],
+    collected: list[pq.FileMetaData] | None = None,
+    *,
+    packs_numbers: bool = False,
 ) -> pq.ParquetWriter:
-    exact = [path for path, kind in leaves(table.schema) if not pa.types.is_floating(kind)]
+    paths = leaves(table.schema)
+    chosen = choose_encodings(table, paths, compression, unique, packs_numbers=packs_numbers)
     width = max((column.nbytes for column in table.columns), default=0) / max(table.num_rows, 1)
     fewest, most = PAGE_CHECK_ROWS
     return pq.ParquetWriter(
         sink,
         table.schema,
-        compression=compression,
+        compression=chosen.compression,
         version="2.6",
-        # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
-        # that omit them; column_stats has their bounds instead.
-        use_dictionary=[path for path in exact if path not in unique],
-        write_statistics=exact,
+        use_dictionary=sorted(chosen.dictionaries),
+        column_encoding=dict.fromkeys(sorted(chosen.packed), "DELTA_BINARY_PACKED") or None,
+        # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics of float columns that omit them;
+        # column_stats has their bounds instead.
+        write_statistics=[path for path, kind in paths if not pa.types.is_floating(kind)],
         store_schema=False,
         data_page_size=PAGE_BYTES,
         write_batch_size=max(fewest, min(most, int(PAGE_BYTES / max(width, 1)))),
@@ -406,6 +419,7 @@ class BaseFileSettings:
         bloom: Type and size of bloom filters.
         unique: Paths of columns with (nearly) unique values, which get no dictionary.
         row_group_bytes: Size of a row group before encoding.
+        packs_numbers: Whether readers of the table know ``DELTA_BINARY_PACKED``.
     """
 
     avro_schema: str
@@ -413,6 +427,7 @@ class BaseFileSettings:
     bloom: BloomSizing = field(default_factory=BloomSizing)
     unique: frozenset[str] = frozenset({RECORD_KEY, COMMIT_SEQNO})
     row_group_bytes: int = ROW_GROUP_BYTES
+    packs_numbers: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -476,7 +491,12 @@ class BaseFileWriter:
         self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), SINK_BYTES)
         self._stored = stored
         self._groups = RowGroupWriter(
-            self._sink, self._schema, settings.compression, settings.unique, reuses_chunks=splices or stored is not None
+            self._sink,
+            self._schema,
+            settings.compression,
+            settings.unique,
+            reuses_chunks=splices or stored is not None,
+            packs_numbers=settings.packs_numbers,
         )
 
     def write(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> tuple[str, str] | None:
@@ -627,7 +647,7 @@ class ParquetBlock:
         """The block's content; of at least one batch."""
         sink, own = pa.BufferOutputStream(), self.settings
         table = pa.Table.from_batches(self._batches).replace_schema_metadata()
-        writer = RowGroupWriter(sink, table.schema, own.compression, own.unique)
+        writer = RowGroupWriter(sink, table.schema, own.compression, own.unique, packs_numbers=own.packs_numbers)
         step = max(1, table.num_rows * own.row_group_bytes // max(table.nbytes, 1))
         for start in range(0, table.num_rows, step):
             writer.write(table.slice(start, step))

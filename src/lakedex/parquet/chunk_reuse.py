@@ -126,6 +126,8 @@ class StoredChunks:
         self._path = path
         self._elements = column_elements(footer)
         self._groups = [_by_column(group) for group in structs(footer, _ROW_GROUPS)]
+        # A file with chunks of a codec was written with it; others of its chunks are not worth compressing.
+        self._codecs = {chunk[_META][1][_CODEC][1] for group in self._groups for of in group.values() for chunk in of}
         self._indexes = _Indexes.of(source, [chunk for group in self._groups for of in group.values() for chunk in of])
 
     @classmethod
@@ -151,7 +153,9 @@ class StoredChunks:
         found = self._groups[group].get(column)
         if found is None or self._elements.get(column) != elements:
             return None
-        chunks = [_movable(chunk, codec, self._indexes) for chunk in found]
+        if codec not in self._codecs:
+            return None
+        chunks = [_movable(chunk, {codec, CODECS["none"]}, self._indexes) for chunk in found]
         return None if None in chunks else [chunk for chunk in chunks if chunk is not None]
 
     def read(self, chunk: Chunk) -> memoryview:
@@ -226,9 +230,9 @@ class _Indexes:
         return bytes(self.data[span[0] - self.start : span[1] - self.start])
 
 
-def _movable(chunk: Struct, codec: int, indexes: _Indexes) -> Chunk | None:
+def _movable(chunk: Struct, codecs: set[int], indexes: _Indexes) -> Chunk | None:
     meta: Struct = chunk[_META][1]
-    if any(number in chunk for number in (_FILE_PATH, _CRYPTO, _ENCRYPTED)) or meta[_CODEC][1] != codec:
+    if any(number in chunk for number in (_FILE_PATH, _CRYPTO, _ENCRYPTED)) or meta[_CODEC][1] not in codecs:
         return None
     found = _chunk_of(chunk, indexes)
     has_values = _DICTIONARY_PAGE in found.meta or _STATISTICS in meta
