@@ -7,9 +7,9 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 291,
-    "modules without __init__": 265,
-    "code lines": 51750,
+    "files in src": 292,
+    "modules without __init__": 266,
+    "code lines": 51960,
     "longest module": 684,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 567,
