@@ -449,6 +449,7 @@ def base_file_settings(snapshot: Snapshot, schema: pa.Schema, options: WriteOpti
         bloom=bloom_sizing(options.bloom),
         unique=frozenset({RECORD_KEY, COMMIT_SEQNO, *(keys if len(keys) == 1 else ())}),
         row_group_bytes=options.files.row_group_bytes,
+        packs_numbers=snapshot.config.packs_numbers,
     )
 
 

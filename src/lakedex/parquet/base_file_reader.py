@@ -30,20 +30,24 @@ Memory: one batch of rows.
 from __future__ import annotations
 
 import decimal
+import io
 import re
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakedex.errors import CorruptFileError, LakedexError, StorageError, UnsupportedFeatureError
-from lakedex.io.storage import Storage
+from lakedex.io.storage import Storage, read_coalesced
 from lakedex.parquet.chunk_reuse import StoredChunks, TeeSource
 from lakedex.parquet.footer import FooterStats, group_spans
+from lakedex.parquet.page_index import Integers
+from lakedex.parquet.page_reader import FetchRanges, PageReader
 from lakedex.parquet.stored_values import LegacyCalendar, calendar_of, check_values, columns_to_validate
 from lakedex.types import RECORD_KEY
 
@@ -94,6 +98,10 @@ SINK_BYTES = 256 * 1024
 
 LARGE_GROUP_BYTES = 1024 * 1024
 """Row groups smaller than this in the file are cheap to encode again."""
+
+
+REMOTE_BYTES = 1024 * 1024
+"""Columns of fewer bytes are read whole from a remote storage, as that costs less than a request of the page index."""
 
 
 SINGLE_READ_BYTES = 256 * 1024
@@ -358,7 +366,13 @@ class BaseFileReader:
     """An open base file. Its footer is read once; rows are read batch by batch."""
 
     def __init__(
-        self, parquet: pq.ParquetFile, source: BinaryIO, stats: FooterStats | None = None, *, is_local: bool = False
+        self,
+        parquet: pq.ParquetFile,
+        source: BinaryIO,
+        stats: FooterStats | None = None,
+        *,
+        fetch: FetchRanges | None = None,
+        is_local: bool = False,
     ) -> None:
         """Wrap an open file.
 
@@ -366,6 +380,7 @@ class BaseFileReader:
             parquet: Open file.
             source: Source of its bytes.
             stats: Statistics of its footer; None computes them.
+            fetch: Reads byte ranges; None reads all rows from whole column chunks.
             is_local: Whether reading bytes twice is free, as on a local disk.
         """
         self._parquet = parquet
@@ -375,6 +390,9 @@ class BaseFileReader:
         self._metadata = parquet.metadata
         self._stats = FooterStats(parquet.metadata) if stats is None else stats
         self.schema: pa.Schema = self._stats.schema
+        self._pages: PageReader | None = None
+        if fetch is not None:
+            self._pages = PageReader(self._stats, fetch, source.seek(0, io.SEEK_END))
 
     @property
     def row_groups(self) -> int:
@@ -405,16 +423,64 @@ class BaseFileReader:
         index = self._stats.leaf(".".join(path))
         if index < 0 or pa.types.is_nested(kind):
             return None
-        decimal_bytes = pa.types.is_decimal(kind) and "BYTE_ARRAY" in self._parquet.schema.column(index).physical_type
-        has_calendar = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
-        other_calendar = has_calendar and self._stats.calendar is not None
-        believed = not (decimal_bytes and _has_signed_bytes(self._metadata)) and not other_calendar
+        believed = self._is_believed(index, kind)
         chunks = [self._metadata.row_group(group).column(index).statistics for group in range(self.row_groups)]
         nulls = tuple(int(s.null_count) if s is not None and s.has_null_count else -1 for s in chunks)
         bounded = [s if believed and s is not None and s.has_min_max else None for s in chunks]
         lows = [None if s is None else _value(s.min_raw, kind) for s in bounded]
         highs = [None if s is None else _value(s.max_raw, kind) for s in bounded]
         return LeafStats(_array(lows, kind), _array(highs, kind), nulls)
+
+    def _is_believed(self, index: int, kind: pa.DataType) -> bool:
+        """Whether bounds of a leaf are in the order of its type."""
+        decimal_bytes = pa.types.is_decimal(kind) and "BYTE_ARRAY" in self._parquet.schema.column(index).physical_type
+        has_calendar = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+        other_calendar = has_calendar and self._stats.calendar is not None
+        return not (decimal_bytes and _has_signed_bytes(self._metadata)) and not other_calendar
+
+    def page_stats(self, columns: Sequence[str], group: int) -> dict[str, tuple[Integers, LeafStats]]:
+        """First rows of the pages of a row group, and statistics of each; only of columns that have them.
+
+        Null counts are those of whole pages. Columns without bounds of several pages are absent.
+        """
+        if self._pages is None or not self._is_worth_a_request(columns, group):
+            return {}
+        found = {}
+        for name, (pages, index) in self._pages.column_indexes(columns, group).items():
+            leaf, kind = self._stats.leaf(name), self.schema.field(name).type
+            physical = self._parquet.schema.column(leaf).physical_type
+            if self._is_believed(leaf, kind) and physical in _BOUND_TYPES:
+                low, high = ([_value(_raw(raw, physical), kind) for raw in of] for of in (index.minima, index.maxima))
+                counts = tuple(index.null_counts.tolist())
+                found[name] = pages.rows[:-1], LeafStats(_array(low, kind), _array(high, kind), counts)
+        return found
+
+    def rows_by_page(self, columns: Sequence[str], group: int, rows: Integers) -> dict[str, pa.Array]:
+        """Values of some rows of a row group, from their pages alone.
+
+        Args:
+            columns: Names of top-level columns of the file.
+            group: Number of the row group.
+            rows: Positions in the row group, ascending, at least one.
+
+        Returns:
+            Values by column. Columns that are better read whole, or can only be read so, are absent.
+        """
+        constants = self._stats.constant_columns(columns, [group])
+        found = {name: pa.repeat(value, len(rows)) for name, value in constants.items()}
+        left = [name for name in columns if name not in constants]
+        if left and self._pages is not None and self._is_worth_a_request(left, group):
+            found |= self._pages.rows(left, group, rows)
+        return found
+
+    def _is_worth_a_request(self, columns: Sequence[str], group: int) -> bool:
+        """Whether asking for the page index may save more bytes than the time of a request is worth."""
+        return self._is_local or self.bytes_of(columns, [group]) >= REMOTE_BYTES
+
+    @property
+    def page_bytes_read(self) -> int:
+        """Size of the pages that :meth:`rows_by_page` has read, in bytes."""
+        return 0 if self._pages is None else self._pages.bytes_read
 
     def _type_of(self, path: Sequence[str]) -> pa.DataType | None:
         """Type of a column or field in this file; None if the file lacks it."""
@@ -555,7 +621,21 @@ def open_for_scan(
         if footers is not None and stats is None:
             footers.put(path, size, parquet.metadata)
             stats = footers.stats(path, size)
-        yield BaseFileReader(parquet, source, stats, is_local=storage.scheme == "file")
+        fetch = _ranges_of(storage, path, source)
+        yield BaseFileReader(parquet, source, stats, fetch=fetch, is_local=storage.scheme == "file")
+
+
+def _ranges_of(storage: Storage, path: str, source: BinaryIO) -> FetchRanges:
+    """Reader of byte ranges of a file; one that is in memory is not read again."""
+    if not isinstance(source, pa.BufferReader):
+        return partial(storage.read_ranges, path)
+
+    def fetch(start: int, end: int) -> bytes:
+        source.seek(start)
+        data: bytes = source.read(end - start)
+        return data
+
+    return lambda ranges: read_coalesced(ranges, fetch, max_gap=0)[0]
 
 
 def _with_constants(batch: pa.RecordBatch, constants: Mapping[str, pa.Scalar]) -> pa.RecordBatch:
@@ -578,6 +658,8 @@ def _has_signed_bytes(metadata: pq.FileMetaData) -> bool:
 
 def _value(raw: Any, kind: pa.DataType) -> Any:
     """Convert a raw bound for :func:`_array`; None if it proves nothing."""
+    if raw is None:
+        return None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         try:
             return bytes(raw).decode("utf-8")
@@ -593,6 +675,20 @@ _PARQUET_MR = re.compile(r"parquet-mr version 1\.([0-9]{1,9})")
 
 
 _WIDE = decimal.Context(prec=80)
+
+
+_BOUND_TYPES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "BYTE_ARRAY": None, "FIXED_LEN_BYTE_ARRAY": None}
+"""Size of bounds in a column index by physical type; None if they vary. Bounds of others prove nothing."""
+
+
+def _raw(bound: bytes | None, physical: str) -> bytes | int | None:
+    """A bound of a column index as those of row groups are given; None if it proves nothing."""
+    size = _BOUND_TYPES[physical]
+    if bound is None or size is None:
+        return bound
+    if len(bound) != size:
+        return None
+    return bound != b"\x00" if physical == "BOOLEAN" else int.from_bytes(bound, "little", signed=True)
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from inspect import signature
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,7 +24,7 @@ import pyarrow.parquet as pq
 from lakedex.arrow_types import has_required
 from lakedex.codec.bloom import BloomSizing, HashedKeys
 from lakedex.codec.column_bounds import key_bounds
-from lakedex.codec.thrift import BINARY, I64, LIST, STRUCT, Struct, decode_struct, encode_struct, structs
+from lakedex.codec.thrift import BINARY, I32, I64, LIST, STRUCT, Struct, decode_struct, encode_struct, structs
 from lakedex.io.storage import Storage
 from lakedex.parquet.base_file_reader import (
     BLOOM_FOOTER_KEY,
@@ -34,8 +35,10 @@ from lakedex.parquet.base_file_reader import (
     SINK_BYTES,
 )
 from lakedex.parquet.chunk_reuse import CODECS, Chunk, StoredChunks, column_elements, iter_chunks
+from lakedex.parquet.column_encodings import choose_encodings
 from lakedex.parquet.conform import drop_unused_values
-from lakedex.parquet.footer import group_spans
+from lakedex.parquet.footer import PAGE_ROWS, group_spans
+from lakedex.parquet.page_index import BOUNDS, OFFSETS, moved_indexes
 from lakedex.types import COMMIT_SEQNO, RECORD_KEY
 
 __all__ = [
@@ -158,6 +161,7 @@ class RowGroupWriter:
         compression: Parquet codec, as named by pyarrow.
         unique: Paths of columns without a dictionary.
         reuses_chunks: Whether stored chunks may be reused.
+        packs_numbers: Whether readers of the table know ``DELTA_BINARY_PACKED``.
     """
 
     sink: BinaryIO
@@ -165,6 +169,7 @@ class RowGroupWriter:
     compression: str
     unique: frozenset[str]
     reuses_chunks: bool = False
+    packs_numbers: bool = False
     _collected: list[pq.FileMetaData] = field(init=False, default_factory=list)
     _writer: pq.ParquetWriter | None = field(init=False, default=None)
     _spliced: _SplicedFile | None = field(init=False, default=None)
@@ -229,28 +234,45 @@ class RowGroupWriter:
             writer.write_table(table, row_group_size=max(table.num_rows, 1))
         return sink.getvalue()
 
-    def _parquet_writer(self, sink: Any, table: pa.Table, collected: list[Any] | None = None) -> pq.ParquetWriter:
-        return _parquet_writer(sink, table, self.compression, self.unique, collected)
+    def _parquet_writer(
+        self, sink: Any, table: pa.Table, collected: list[pq.FileMetaData] | None = None
+    ) -> pq.ParquetWriter:
+        return _parquet_writer(sink, table, self.compression, self.unique, collected, packs_numbers=self.packs_numbers)
+
+
+_PAGES: dict[str, Any] = {"write_page_index": True}
+if "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters:
+    _PAGES["max_rows_per_page"] = PAGE_ROWS
 
 
 def _parquet_writer(
-    sink: Any, table: pa.Table, compression: str, unique: frozenset[str], collected: list[Any] | None = None
+    sink: Any,
+    table: pa.Table,
+    compression: str,
+    unique: frozenset[str],
+    collected: list[pq.FileMetaData] | None = None,
+    *,
+    packs_numbers: bool = False,
 ) -> pq.ParquetWriter:
-    exact = [path for path, kind in leaves(table.schema) if not pa.types.is_floating(kind)]
+    paths = leaves(table.schema)
+    chosen = choose_encodings(table, paths, compression, unique, packs_numbers=packs_numbers)
     width = max((column.nbytes for column in table.columns), default=0) / max(table.num_rows, 1)
     fewest, most = PAGE_CHECK_ROWS
     return pq.ParquetWriter(
         sink,
         table.schema,
-        compression=compression,
+        compression=chosen.compression,
         version="2.6",
-        # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics and dictionaries of float columns
-        # that omit them; column_stats has their bounds instead.
-        use_dictionary=[path for path in exact if path not in unique],
-        write_statistics=exact,
+        use_dictionary=sorted(chosen.dictionaries),
+        column_encoding=dict.fromkeys(sorted(chosen.packed), "DELTA_BINARY_PACKED") or None,
+        # Spark's Parquet reader drops NaN and -0.0 rows by footer statistics of float columns that omit them;
+        # column_stats has their bounds instead.
+        write_statistics=[path for path, kind in paths if not pa.types.is_floating(kind)],
         store_schema=False,
         data_page_size=PAGE_BYTES,
         write_batch_size=max(fewest, min(most, int(PAGE_BYTES / max(width, 1)))),
+        # An index of single pages would only make small files larger.
+        **(_PAGES if table.num_rows > PAGE_ROWS else {}),
         metadata_collector=collected,
     )
 
@@ -279,6 +301,7 @@ class _SplicedFile:
         self._footer = footer
         self.elements = column_elements(self._footer)
         self._groups: list[Struct] = []
+        self._indexes: list[tuple[Struct, bytes, bytes]] = []
         self._rows = 0
         self._position = 0
         self._put(_MAGIC)
@@ -288,12 +311,11 @@ class _SplicedFile:
         bytes_of = memoryview(encoded)
         for group in structs(_footer_of(encoded), _ROW_GROUPS):
             found: dict[str, list[tuple[Chunk, memoryview]]] = dict(stored)
-            for name, chunk in iter_chunks(group):
+            for name, chunk in iter_chunks(group, bytes_of):
                 found.setdefault(name, []).append((chunk, bytes_of[chunk.start : chunk.start + chunk.size]))
-            start = self._position
-            chunks = [self._place(chunk, data) for name in self._columns for chunk, data in found[name]]
+            start, rows = self._position, group[_GROUP_ROWS][1]
+            chunks = [self._place(chunk, data, rows) for name in self._columns for chunk, data in found[name]]
             metas = [chunk[_META][1] for chunk in chunks]
-            rows = group[_GROUP_ROWS][1]
             self._groups.append(
                 {
                     _COLUMNS: (LIST, (STRUCT, chunks)),
@@ -305,21 +327,35 @@ class _SplicedFile:
             )
             self._rows += rows
 
-    def _place(self, chunk: Chunk, data: memoryview) -> Struct:
+    def _place(self, chunk: Chunk, data: memoryview, rows: int) -> Struct:
         moved = self._position - chunk.start
         meta = {number: value for number, value in chunk.meta.items() if number not in _OF_THE_OLD_FILE}
         for number in (_DATA_PAGE, _DICTIONARY_PAGE):
             if number in meta:
                 meta[number] = (I64, meta[number][1] + moved)
         self._put(data)
-        return {_CHUNK_START: (I64, 0), _META: (STRUCT, meta)}
+        placed: Struct = {_CHUNK_START: (I64, 0), _META: (STRUCT, meta)}
+        end = chunk.start + chunk.size
+        offsets, bounds = moved_indexes(chunk.offset_index, chunk.column_index, chunk.data_start, end, rows, moved)
+        self._indexes.append((placed, offsets, bounds))
+        return placed
+
+    def _put_indexes(self) -> None:
+        """Write the page indexes of all chunks: first the bounds, then the offsets, as other writers do."""
+        bounds = [(placed, BOUNDS, data) for placed, _, data in self._indexes]
+        offsets = [(placed, OFFSETS, data) for placed, data, _ in self._indexes]
+        for placed, (offset, size), data in [*bounds, *offsets]:
+            if data:
+                placed |= {offset: (I64, self._position), size: (I32, len(data))}
+                self._put(data)
 
     def _put(self, data: bytes | memoryview) -> None:
         self._sink.write(data)
         self._position += len(data)
 
     def close(self, keys: Mapping[str, str]) -> pq.FileMetaData:
-        """Write the footer and return it as read by Arrow."""
+        """Write the page indexes and the footer; return it as read by Arrow."""
+        self._put_indexes()
         texts = [{1: (BINARY, key.encode("utf-8")), 2: (BINARY, text.encode("utf-8"))} for key, text in keys.items()]
         footer = encode_struct(
             self._footer
@@ -383,6 +419,7 @@ class BaseFileSettings:
         bloom: Type and size of bloom filters.
         unique: Paths of columns with (nearly) unique values, which get no dictionary.
         row_group_bytes: Size of a row group before encoding.
+        packs_numbers: Whether readers of the table know ``DELTA_BINARY_PACKED``.
     """
 
     avro_schema: str
@@ -390,6 +427,7 @@ class BaseFileSettings:
     bloom: BloomSizing = field(default_factory=BloomSizing)
     unique: frozenset[str] = frozenset({RECORD_KEY, COMMIT_SEQNO})
     row_group_bytes: int = ROW_GROUP_BYTES
+    packs_numbers: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,7 +491,12 @@ class BaseFileWriter:
         self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), SINK_BYTES)
         self._stored = stored
         self._groups = RowGroupWriter(
-            self._sink, self._schema, settings.compression, settings.unique, reuses_chunks=splices or stored is not None
+            self._sink,
+            self._schema,
+            settings.compression,
+            settings.unique,
+            reuses_chunks=splices or stored is not None,
+            packs_numbers=settings.packs_numbers,
         )
 
     def write(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> tuple[str, str] | None:
@@ -604,7 +647,7 @@ class ParquetBlock:
         """The block's content; of at least one batch."""
         sink, own = pa.BufferOutputStream(), self.settings
         table = pa.Table.from_batches(self._batches).replace_schema_metadata()
-        writer = RowGroupWriter(sink, table.schema, own.compression, own.unique)
+        writer = RowGroupWriter(sink, table.schema, own.compression, own.unique, packs_numbers=own.packs_numbers)
         step = max(1, table.num_rows * own.row_group_bytes // max(table.nbytes, 1))
         for start in range(0, table.num_rows, step):
             writer.write(table.slice(start, step))

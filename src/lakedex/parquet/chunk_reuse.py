@@ -9,7 +9,7 @@ Spark's reader drops rows (:mod:`lakedex.parquet.base_file_writer`), files of wr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from lakedex.codec.thrift import Struct, decode_struct, structs
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import WrappedReader
+from lakedex.parquet.page_index import BOUNDS, OFFSETS, index_span
 from lakedex.parquet.stored_values import legacy_calendar
 
 __all__ = ["CODECS", "Chunk", "Elements", "StoredChunks", "TeeSource", "column_elements", "footer_tree", "iter_chunks"]
@@ -39,6 +40,10 @@ _FLOATS = {4, 5}  # Type.FLOAT, Type.DOUBLE
 
 
 _MAGIC = 4
+
+
+_LARGEST_INDEXES = 4 << 20
+"""Larger page indexes are left out of the new file."""
 
 
 # FileMetaData
@@ -63,11 +68,19 @@ _TYPE, _PATH, _CODEC, _STORED, _DATA_PAGE, _DICTIONARY_PAGE, _STATISTICS = 1, 3,
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A column chunk: its ``ColumnMetaData``, and its position in the file."""
+    """A column chunk: its ``ColumnMetaData``, its position in the file, and its page indexes, empty if it has none."""
 
     meta: Struct
     start: int
     size: int
+    offset_index: bytes
+    column_index: bytes
+
+    @property
+    def data_start(self) -> int:
+        """Offset of the first data page."""
+        start: int = self.meta[_DATA_PAGE][1]
+        return start
 
 
 class TeeSource(WrappedReader):
@@ -113,6 +126,9 @@ class StoredChunks:
         self._path = path
         self._elements = column_elements(footer)
         self._groups = [_by_column(group) for group in structs(footer, _ROW_GROUPS)]
+        # A file with chunks of a codec was written with it; others of its chunks are not worth compressing.
+        self._codecs = {chunk[_META][1][_CODEC][1] for group in self._groups for of in group.values() for chunk in of}
+        self._indexes = _Indexes.of(source, [chunk for group in self._groups for of in group.values() for chunk in of])
 
     @classmethod
     def of(cls, source: TeeSource, path: str, metadata: pq.FileMetaData) -> StoredChunks | None:
@@ -137,7 +153,9 @@ class StoredChunks:
         found = self._groups[group].get(column)
         if found is None or self._elements.get(column) != elements:
             return None
-        chunks = [_movable(chunk, codec) for chunk in found]
+        if codec not in self._codecs:
+            return None
+        chunks = [_movable(chunk, {codec, CODECS["none"]}, self._indexes) for chunk in found]
         return None if None in chunks else [chunk for chunk in chunks if chunk is not None]
 
     def read(self, chunk: Chunk) -> memoryview:
@@ -190,27 +208,52 @@ def _by_column(group: Struct) -> dict[str, list[Struct]]:
     return found
 
 
-def _movable(chunk: Struct, codec: int) -> Chunk | None:
+@dataclass(frozen=True, slots=True)
+class _Indexes:
+    """Bytes of a file's page indexes, which lie together, and the offset of the first of them."""
+
+    start: int
+    data: memoryview
+
+    @classmethod
+    def of(cls, source: TeeSource, chunks: Iterable[Struct]) -> _Indexes:
+        """Read the indexes of some chunks at once; none if they lie far from each other."""
+        spans = [span for chunk in chunks for which in (OFFSETS, BOUNDS) if (span := index_span(chunk, which))]
+        start = min((first for first, _ in spans), default=0)
+        size = max((end for _, end in spans), default=0) - start
+        return cls(start, source.at(start, size) if 0 < size <= _LARGEST_INDEXES else memoryview(b""))
+
+    def __getitem__(self, span: tuple[int, int] | None) -> bytes:
+        """Bytes of a range; empty if they were not read."""
+        if span is None or span[1] - self.start > len(self.data):
+            return b""
+        return bytes(self.data[span[0] - self.start : span[1] - self.start])
+
+
+def _movable(chunk: Struct, codecs: set[int], indexes: _Indexes) -> Chunk | None:
     meta: Struct = chunk[_META][1]
-    if any(number in chunk for number in (_FILE_PATH, _CRYPTO, _ENCRYPTED)) or meta[_CODEC][1] != codec:
+    if any(number in chunk for number in (_FILE_PATH, _CRYPTO, _ENCRYPTED)) or meta[_CODEC][1] not in codecs:
         return None
-    found = _chunk_of(meta)
+    found = _chunk_of(chunk, indexes)
     has_values = _DICTIONARY_PAGE in found.meta or _STATISTICS in meta
     return None if found.start < _MAGIC or (meta[_TYPE][1] in _FLOATS and has_values) else found
 
 
-def _chunk_of(meta: Struct) -> Chunk:
+def _chunk_of(chunk: Struct, indexes: _Indexes) -> Chunk:
+    meta: Struct = chunk[_META][1]
     start = meta[_DATA_PAGE][1]
     # Some writers store 0 if there is no dictionary.
     if _DICTIONARY_PAGE in meta and meta[_DICTIONARY_PAGE][1] <= 0:
         meta = {number: value for number, value in meta.items() if number != _DICTIONARY_PAGE}
     elif _DICTIONARY_PAGE in meta:
         start = min(start, meta[_DICTIONARY_PAGE][1])
-    return Chunk(meta, start, meta[_STORED][1])
+    offsets, bounds = (indexes[index_span(chunk, which)] for which in (OFFSETS, BOUNDS))
+    # Bounds of floats leave out NaN.
+    return Chunk(meta, start, meta[_STORED][1], offsets, b"" if meta[_TYPE][1] in _FLOATS else bounds)
 
 
-def iter_chunks(group: Struct) -> Iterator[tuple[str, Chunk]]:
-    """Column and chunk of each leaf of a row group just written by Arrow."""
+def iter_chunks(group: Struct, file: memoryview) -> Iterator[tuple[str, Chunk]]:
+    """Column and chunk of each leaf of a row group of a file just written by Arrow."""
     for name, chunks in _by_column(group).items():
         for chunk in chunks:
-            yield name, _chunk_of(chunk[_META][1])
+            yield name, _chunk_of(chunk, _Indexes(0, file))

@@ -17,9 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakedex.parquet.conform import is_dictionary_encoded
+from lakedex.parquet.page_index import ColumnIndex, PagedColumn
 from lakedex.parquet.stored_values import LegacyCalendar, legacy_calendar
 
-__all__ = ["ChunkStats", "FooterStats", "group_spans"]
+__all__ = ["PAGE_ROWS", "ChunkStats", "FooterStats", "group_spans"]
+
+
+PAGE_ROWS = 5120
+"""Rows per page of new files. Fewer make point lookups quicker, but whole files slower to read and write."""
 
 
 def group_spans(metadata: pq.FileMetaData) -> list[tuple[int, int, int]]:
@@ -59,12 +64,22 @@ class ChunkStats:
 
 
 class FooterStats:
-    """Statistics of one file, computed on demand; threads may compute one twice, with the same result."""
+    """Statistics of one file, computed on demand; threads may compute one twice, with the same result.
+
+    Attributes:
+        metadata: The footer.
+        paged_columns: Columns by row group and name as :mod:`lakedex.parquet.page_reader` found them; None if they are
+            read whole.
+        page_bounds: Their column indexes; None if they have none.
+    """
 
     def __init__(self, metadata: pq.FileMetaData) -> None:
         self.metadata = metadata
         self._chunks: dict[tuple[int, int], ChunkStats] = {}
         self._same_bytes: dict[tuple[int, int, int], bool] = {}
+        self._has_pages: dict[int, bool] = {}
+        self.paged_columns: dict[tuple[int, str], PagedColumn | None] = {}
+        self.page_bounds: dict[tuple[int, str], ColumnIndex | None] = {}
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -124,6 +139,15 @@ class FooterStats:
         if stats.null_count or not stats.has_min_max or stats.min_raw != stats.max_raw:
             return None
         return _scalar(stats.min_raw, kind)
+
+    def has_pages(self, group: int) -> bool:
+        """Whether a row group may have several pages of which the file has an index."""
+        known = self._has_pages.get(group)
+        if known is None:
+            row_group = self.metadata.row_group(group)
+            indexed = any(row_group.column(index).has_offset_index for index in range(row_group.num_columns))
+            known = self._has_pages[group] = indexed and self.rows_per_group[group] > PAGE_ROWS
+        return known
 
     def constant_columns(self, names: Sequence[str], groups: Sequence[int]) -> dict[str, pa.Scalar]:
         """Values of those columns that have one value in all rows of some row groups, by name."""

@@ -8,6 +8,8 @@ Text that is dictionary-encoded in the file stays so until rows are filtered. Th
 are evaluated one by one: a part on one such column over the values of its dictionary, the rest over the rows that
 passed.
 
+Where few pages of a file hold the rows that may match, only these are decoded (:mod:`lakedex.parquet.page_reader`).
+
 Memory: a window of the columns.
 """
 
@@ -116,10 +118,10 @@ class SelectivityTracker:
     rows: int = 0
     spared: int = 0
 
-    def add(self, mask: BoolArray) -> None:
-        """Count a window by its matches."""
-        self.rows += len(mask)
-        self.spared += len(mask) - (_end_of(mask) if mask.any() else 0)
+    def add(self, rows: int, decoded: int) -> None:
+        """Count a window by its rows, and those of them for which other columns were, or would be, decoded."""
+        self.rows += rows
+        self.spared += rows - decoded
 
     @property
     def is_worthwhile(self) -> bool:
@@ -166,15 +168,20 @@ class LateMaterializer:
         others = _Others(self.source, group, pa.schema(left))
         try:
             for start, mask, found in self._windows(group, wanted, {*self.schema.names, *duplicates.values()}):
+                decoded = 0
                 if mask.any():
+                    decoded = _end_of(mask)
                     columns = _columns(found)
                     columns |= {name: columns[other] for name, other in duplicates.items()}
                     rows = int(np.count_nonzero(mask))
                     columns |= self._constants(constants, rows)
                     columns |= {name: pa.repeat(value, rows) for name, value in self.pinned.items()}
                     if left:
-                        columns |= _columns(others.rows(start, mask))
+                        columns |= others.rows(start, mask)
+                        decoded = min(decoded, others.decoded)
                     yield pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+                if self.predicate is not None and len(self.predicate_columns):
+                    self.selectivity.add(len(mask), decoded)
         finally:
             self.bytes_read += others.bytes_read
 
@@ -198,16 +205,49 @@ class LateMaterializer:
                 mask = mask & evaluate_mask(self.predicate, pa.RecordBatch.from_arrays([pa.nulls(rows)], names=[""]))
             yield from ((start, mask[start : start + BATCH_ROWS], None) for start in range(0, rows, BATCH_ROWS))
             return
+        end = 0
+        if wanted is not None and not wanted.all():
+            for start, mask, found in self._paged_windows(self.predicate, group, wanted, names):
+                yield start, mask, found
+                end = start + len(mask)
+        if end == self.source.rows_per_group[group]:
+            return
         self.bytes_read += self.source.bytes_of(self.predicate_leaves, [group])
         start = 0
         for stored in self.source.batches(self.predicate_leaves, [group], BATCH_ROWS, dictionaries=True):
-            batch = _with_dictionaries(stored, self.predicate_columns)
-            mask = evaluate_mask(self.predicate, batch)
-            if wanted is not None:
-                mask &= wanted[start : start + len(mask)]
-            self.selectivity.add(mask)
-            yield start, mask, self._matching(batch, mask, names)
-            start += batch.num_rows
+            # Rows before ``end`` have come from pages.
+            rows = stored.slice(min(max(end - start, 0), stored.num_rows))
+            start += stored.num_rows
+            if rows.num_rows:
+                batch = _with_dictionaries(rows, self.predicate_columns)
+                mask = evaluate_mask(self.predicate, batch)
+                if wanted is not None:
+                    mask &= wanted[start - len(mask) : start]
+                yield start - len(mask), mask, self._matching(batch, mask, names)
+
+    def _paged_windows(
+        self, predicate: BoundPredicate, group: int, wanted: BoolArray, names: Collection[str]
+    ) -> Iterator[tuple[int, BoolArray, pa.RecordBatch | None]]:
+        """Windows as long as reading the predicate's columns by pages pays: see :meth:`_windows`."""
+        known = set(self.source.schema.names)
+        for start in range(0, len(wanted), BATCH_ROWS):
+            mask = wanted[start : start + BATCH_ROWS].copy()
+            rows = np.flatnonzero(mask)
+            if not len(rows):
+                yield start, mask, None
+                continue
+            present = [name for name in self.predicate_columns.names if name in known]
+            if not set(self.predicate_leaves) <= set(self.predicate_columns.names) or not present:
+                return
+            found = self.source.rows_by_page(present, group, start + rows)
+            if len(found) < len(present):
+                return
+            batch = conform_stored(
+                pa.RecordBatch.from_arrays(list(found.values()), names=list(found)), self.predicate_columns
+            )
+            truths = evaluate_mask(predicate, batch)
+            mask[rows] = truths
+            yield start, mask, self._matching(batch, truths, names)
 
     def _matching(self, batch: pa.RecordBatch, mask: BoolArray, wanted: Collection[str]) -> pa.RecordBatch | None:
         """Matching rows of some of the predicate's columns."""
@@ -242,7 +282,47 @@ def _columns(batch: pa.RecordBatch | None) -> dict[str, pa.Array]:
 
 @dataclass(slots=True)
 class _Others:
-    """The columns of a row group that are decoded when the first of its rows is asked for, and as far as the last."""
+    """The columns of a row group that are decoded for matching rows only, by pages where few hold the rows.
+
+    Attributes:
+        decoded: rows of the last window that were decoded, the most of any column.
+    """
+
+    source: BaseFileReader
+    group: int
+    columns: pa.Schema
+    decoded: int = 0
+    _whole: list[_WholeChunks] = field(default_factory=list)
+
+    @property
+    def bytes_read(self) -> int:
+        """Stored size of the chunks that were read whole."""
+        return sum(chunks.bytes_read for chunks in self._whole)
+
+    def rows(self, start: int, mask: BoolArray) -> dict[str, pa.Array]:
+        """The rows of ``mask``, which begins at row ``start``. Windows come in their order."""
+        known = set(self.source.schema.names).difference(*(chunks.columns.names for chunks in self._whole))
+        present = [name for name in self.columns.names if name in known]
+        rows = start + np.flatnonzero(mask)
+        found = self.source.rows_by_page(present, self.group, rows) if present else {}
+        done = {*found, *(name for chunks in self._whole for name in chunks.columns.names)}
+        left = [column for column in self.columns if column.name not in done]
+        if left:
+            self._whole.append(_WholeChunks(self.source, self.group, pa.schema(left)))
+        self.decoded = _end_of(mask) if self._whole else len(rows)
+        columns: dict[str, pa.Array] = {}
+        if found:
+            own = pa.schema([self.columns.field(name) for name in found])
+            stored = pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
+            columns |= _columns(conform_stored(stored, own))
+        for chunks in self._whole:
+            columns |= _columns(chunks.rows(start, mask))
+        return columns
+
+
+@dataclass(slots=True)
+class _WholeChunks:
+    """Columns that are decoded when the first of their rows is asked for, and as far as the last."""
 
     source: BaseFileReader
     group: int
@@ -254,7 +334,7 @@ class _Others:
     _end: int = 0
 
     def rows(self, start: int, mask: BoolArray) -> pa.RecordBatch:
-        """The rows of ``mask``, which begins at row ``start``. Windows come in their order."""
+        """As :meth:`_Others.rows`."""
         if self._batches is None:
             known = set(self.source.schema.names)
             self._present = [name for name in self.columns.names if name in known]

@@ -29,7 +29,7 @@ from lakedex.scan.late_materialization import BATCH_ROWS, LateMaterializer, Sele
 from lakedex.snapshot.merge_on_read import MergeSettings, iter_merged_slice
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import RECORD_KEY
+from lakedex.types import RECORD_KEY, BoolArray
 
 __all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows", "kept_row_groups", "reader_for"]
 
@@ -234,11 +234,13 @@ def _read_late(
         for group in groups:
             seen.rows += rows[group]
             wanted = None if mask is None else mask[starts[group] : starts[group + 1]]
+            if wanted is None and predicate is not None and reader.use_indexes:
+                wanted = _page_mask(predicate, source, group)
             for batch in materializer.rows(group, wanted):
                 seen.matched += batch.num_rows
                 yield batch
     finally:
-        seen.bytes_read += materializer.bytes_read
+        seen.bytes_read += materializer.bytes_read + source.page_bytes_read
 
 
 def _pinned(predicate: BoundPredicate, columns: pa.Schema) -> dict[str, pa.Scalar]:
@@ -345,6 +347,32 @@ def _row_group_mask(predicate: BoundPredicate, source: BaseFileReader) -> np.nda
         return ColumnBounds(found.minimum, found.maximum, np.array(found.null_count, np.int64), rows)
 
     return prune(predicate.predicate, bounds, len(rows))
+
+
+def _page_mask(predicate: BoundPredicate, source: BaseFileReader, group: int) -> BoolArray | None:
+    """Rows of a row group that may match, by bounds of the pages of its columns; None if there are none."""
+    known = set(source.schema.names)
+    names = [named.path[0] for named in predicate.columns if len(named.path) == 1 and named.path[0] in known]
+    pages = source.page_stats(names, group)
+    if not pages:
+        return None
+    # Columns may be cut into pages in different places: the bounds of a page hold for each part of it.
+    starts = np.unique(np.concatenate([first_rows for first_rows, _ in pages.values()]))
+    rows = np.diff(starts, append=source.rows_per_group[group])
+
+    def bounds(column: Column) -> ColumnBounds | None:
+        if len(column.path) != 1 or column.path[0] not in pages:
+            return None
+        first_rows, found = pages[column.path[0]]
+        page = np.searchsorted(first_rows, starts, "right") - 1
+        page_rows = np.diff(first_rows, append=source.rows_per_group[group])[page]
+        nulls = np.array(found.null_count, np.int64)[page]
+        # Where in a page its nulls are is unknown, unless all of its values are.
+        nulls = np.where(nulls == page_rows, rows, np.where(nulls == 0, 0, -1))
+        places = pa.array(page)
+        return ColumnBounds(found.minimum.take(places), found.maximum.take(places), nulls, rows)
+
+    return np.repeat(prune(predicate.predicate, bounds, len(starts)), rows)
 
 
 def _with_paths(kind: pa.DataType, paths: list[tuple[str, ...]]) -> pa.DataType:

@@ -174,6 +174,11 @@ class TableConfig:
         return self.key_generator in ("SIMPLE", "COMPLEX")
 
     @property
+    def packs_numbers(self) -> bool:
+        """Whether each Spark on which Hudi of this version runs reads ``DELTA_BINARY_PACKED``, as from 3.3 on."""
+        return self.version >= 8
+
+    @property
     def comment(self) -> str | None:
         """Comment of the table; None if it has none."""
         return self.raw.get(COMMENT) or None
