@@ -287,6 +287,11 @@ class ArrowFrame:
         """Number of rows in all partitions."""
         return sum(part.num_rows for part in self.partitions)
 
+    @property
+    def row_bytes(self) -> float:
+        """Bytes that a row takes on average; 0 for no rows."""
+        return float(sum(part.nbytes for part in self.partitions)) / max(self.num_rows, 1)
+
     def table(self) -> pa.Table:
         """All rows, in partition order."""
         return self.partitions[0] if len(self.partitions) == 1 else pa.concat_tables(self.partitions)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-__all__ = ["BatchMap", "Engine", "Frame", "TaskId", "current_task", "in_task"]
+__all__ = ["BatchMap", "Engine", "Frame", "SelectColumns", "TaskId", "current_task", "in_task"]
 
 
 T = TypeVar("T")
@@ -51,7 +51,8 @@ def current_task() -> TaskId:
 class BatchMap(Protocol):
     """Picklable function over the batches of one task.
 
-    A class with ``light = True`` does so little that a few tasks are faster on the driver.
+    A class with ``light = True`` does so little that a few tasks are faster on the driver. One with ``reads`` looks at
+    these columns only, those of them that there are: an engine may leave out the others.
     """
 
     @property
@@ -60,6 +61,18 @@ class BatchMap(Protocol):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Transform the batches of one task, as a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectColumns:
+    """Batch map: the columns of ``schema``, by name."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One task's rows."""
+        for batch in batches:
+            yield batch.select(self.schema.names)
 
 
 class Frame(Protocol):
@@ -129,6 +142,9 @@ class Engine(Protocol):
 
     def collect(self, frame: Frame) -> pa.Table:
         """Fetch the rows to the driver."""
+
+    def row_bytes(self, frame: Frame) -> float:
+        """About how many bytes a row takes in Arrow; 0 for no rows."""
 
     def run(self, fn: Callable[[T], R], items: Sequence[T], label: str = "") -> list[R]:
         """Apply ``fn`` to each item in a task of its own; results are in order. ``fn``, items and results pickle.

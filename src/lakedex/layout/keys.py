@@ -23,6 +23,9 @@ from lakedex.types import PARTITION_PATH, RECORD_KEY
 
 __all__ = [
     "DEFAULT_PARTITION",
+    "EMPTY_PART",
+    "ESCAPED",
+    "NULL_PART",
     "KeyGenerator",
     "StoredKeys",
     "escape",
@@ -107,7 +110,11 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Folder of null and of the empty string."""
 
 
-_TO_ESCAPE = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
+ESCAPED = "[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]"
+"""Characters of partition values that paths do not have, as a regular expression of Python and of Java."""
+
+
+_TO_ESCAPE = re.compile(ESCAPED)
 
 
 _ESCAPED = re.compile("%([0-9a-fA-F]{2})")
@@ -228,9 +235,11 @@ def _value_of(text: str | None, kind: pa.DataType) -> tuple[object, bool]:
 
 
 NULL_PART = "__null__"
+"""Part of a key for a null value."""
 
 
 EMPTY_PART = "__empty__"
+"""Part of a key for an empty text."""
 
 
 def field_column(batch: pa.RecordBatch | pa.Table, field: str) -> pa.Array:

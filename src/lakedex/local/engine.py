@@ -326,6 +326,10 @@ class LocalEngine(Engine):
         """See :meth:`lakedex.engine.Engine.collect`."""
         return _arrow(frame).table()
 
+    def row_bytes(self, frame: Frame) -> float:
+        """See :meth:`lakedex.engine.Engine.row_bytes`."""
+        return _arrow(frame).row_bytes
+
     def run(self, fn: Callable[[T], R], items: Sequence[T], label: str = "") -> list[R]:
         """See :meth:`lakedex.engine.Engine.run`."""
         del label

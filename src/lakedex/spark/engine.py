@@ -28,6 +28,7 @@ from lakedex.errors import InvalidInputError, LakedexError, StorageError
 from lakedex.local.engine import exchange, left_join, map_partitions
 from lakedex.parallel import run_threads
 from lakedex.spark.error_transport import Seal, is_final, unwrapping_errors
+from lakedex.spark.native_stages import in_spark
 from lakedex.spark.schema import arrow_to_spark, nullable, quoted, spark_to_arrow
 from lakedex.spark.session import case_sensitive, is_connect, set_job_description
 
@@ -163,6 +164,9 @@ _LIGHT_TASKS = 32
 
 # Threads of Arrow's that share one interpreter without much waiting.
 _THREADS_OF_ONE = 4
+
+
+_SAMPLED_ROWS = 1_000
 
 
 _PAYLOAD = StructType([StructField("payload", BinaryType(), False)])
@@ -302,9 +306,16 @@ class SparkEngine(Engine):
         return map_partitions(frame, fn, self._threads)
 
     def _spark_map(self, frame: SparkFrame, fn: BatchMap) -> SparkFrame:
-        schema = fn.schema
-        task = _Task(fn, frame.schema, _all_nullable(schema))
-        return SparkFrame(frame.df.mapInArrow(_rows(task), _struct(schema)), schema)
+        schema, df, found = fn.schema, frame.df, frame.schema
+        native = in_spark(df, found, fn, self._to_spark, case_sensitive=self.case_sensitive)
+        if native is not None:
+            return SparkFrame(native, schema)
+        reads = getattr(fn, "reads", None)
+        if reads is not None:
+            found = pa.schema([field for field in found if field.name in reads])
+            df = df.select(*[quoted(name) for name in found.names])
+        task = _Task(fn, found, _all_nullable(schema))
+        return SparkFrame(df.mapInArrow(_rows(task), _struct(schema)), schema)
 
     def exchange(
         self, frame: Frame, by: str, tasks: int, order: Sequence[str] = (), texts: Collection[str] = ()
@@ -364,6 +375,12 @@ class SparkEngine(Engine):
             return _on_driver(frame).table()
         with unwrapping_errors():
             return _collect(frame.df, frame.schema)
+
+    def row_bytes(self, frame: Frame) -> float:
+        """See :meth:`lakedex.engine.Engine.row_bytes`; of the first rows, if executors have them."""
+        if isinstance(frame, SparkFrame):
+            frame = ArrowFrame.of(self.collect(SparkFrame(frame.df.limit(_SAMPLED_ROWS), frame.schema)))
+        return _on_driver(frame).row_bytes
 
     def run(self, fn: Callable[[T], R], items: Sequence[T], label: str = "") -> list[R]:
         """See :meth:`lakedex.engine.Engine.run`. One item runs here; more are one Spark task each.

@@ -33,12 +33,14 @@ import pyarrow.compute as pc
 
 from lakedex.engine import Engine, Frame
 from lakedex.tagging.keyed_rows import (
+    ACTION,
     DELETED_HERE,
     FILE,
     KEY,
     MOVE,
     PARTITION,
     POSITION,
+    SOFT_DELETE,
     STAYS_HERE,
     Effects,
     MergePolicy,
@@ -108,6 +110,12 @@ class _Thin:
 
     effects: Effects
     ordering: pa.Field | None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Key columns, and those that say of a row that it is a delete, and its age."""
+        own = () if self.ordering is None else (self.ordering.name,)
+        return (KEY, PARTITION, POSITION, ACTION, SOFT_DELETE, *own)
 
     @property
     def schema(self) -> pa.Schema:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.codec.table_paths import is_partition_path
-from lakedex.engine import Engine, Frame, current_task
+from lakedex.engine import Engine, Frame, SelectColumns, current_task
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.layout.keys import KeyGenerator, StoredKeys
 from lakedex.lossless_cast import StoreAssignment, child_parts
@@ -38,6 +38,7 @@ __all__ = [
     "POSITION",
     "SOFT_DELETE",
     "STAYS_HERE",
+    "TASK_BITS",
     "Duplicates",
     "Effects",
     "GenerateKeys",
@@ -56,6 +57,7 @@ __all__ = [
     "refuse_misfits",
     "require_distinct_keys",
     "require_values",
+    "requires_values",
     "rows_of_action",
 ]
 
@@ -81,7 +83,8 @@ ACTION = "__lakedex_action"
 LOCATED = "__lakedex_base_file"
 
 
-_TASK_BITS = 40
+TASK_BITS = 40
+"""A position is the number of a task, then this many bits of its row's."""
 
 
 KEY_COLUMNS = ((KEY, pa.string()), (PARTITION, pa.string()), (POSITION, pa.int64()))
@@ -146,7 +149,7 @@ def assigned(
     first, where = (0, f" of task {task.partition}") if task.first_row is None else (task.first_row, "")
     seen = 0
     for batch in batches:
-        start = (task.partition << _TASK_BITS) + seen
+        start = (task.partition << TASK_BITS) + seen
         numbers = pa.array(np.arange(start, start + batch.num_rows, dtype=np.int64))
         yield batch, numbers, assignment(batch, first + seen, where)
         seen += batch.num_rows
@@ -197,7 +200,7 @@ def _null_where_required(
     """A column or field that is null though it is required: its path, the first such row, how many."""
     if not field.nullable and column.null_count and not may_lack:
         return path, pc.index(column.is_null(), True).as_py(), column.null_count
-    if not _requires_values(field.type):
+    if not requires_values(field.type):
         return None
     for child, values, row_of in child_parts(column):
         found = _null_where_required(values, child, f"{path}.{child.name}")
@@ -206,13 +209,13 @@ def _null_where_required(
     return None
 
 
-def _requires_values(kind: pa.DataType) -> bool:
+def requires_values(kind: pa.DataType) -> bool:
     """Whether a field, element or value inside of a type is never null."""
     if pa.types.is_struct(kind):
-        return any(not field.nullable or _requires_values(field.type) for field in kind)
+        return any(not field.nullable or requires_values(field.type) for field in kind)
     if pa.types.is_list(kind):
-        return not kind.value_field.nullable or _requires_values(kind.value_type)
-    return pa.types.is_map(kind) and (not kind.item_field.nullable or _requires_values(kind.item_type))
+        return not kind.value_field.nullable or requires_values(kind.value_type)
+    return pa.types.is_map(kind) and (not kind.item_field.nullable or requires_values(kind.item_type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +234,16 @@ class GenerateKeys:
         key, number = self.schema.get_field_index(KEY), self.schema.get_field_index(POSITION)
         for batch in batches:
             position = batch.column(number).to_numpy()
-            task, row = (pa.array(part).cast(pa.string()) for part in divmod(position, 1 << _TASK_BITS))
+            task, row = (pa.array(part).cast(pa.string()) for part in divmod(position, 1 << TASK_BITS))
             made = pc.binary_join_element_wise(pa.scalar(self.instant), task, row, "_")
             yield batch.set_column(key, self.schema.field(key), pc.coalesce(batch.column(key), made))
 
 
 @dataclass(frozen=True, slots=True)
 class SummarizeKeys:
-    """Per task and partition path: rows, rows without a valid key, bytes, and some keys."""
+    """Per task and partition path: rows, rows without a valid key, and some keys."""
+
+    reads: ClassVar[tuple[str, ...]] = (KEY, PARTITION)
 
     @property
     def schema(self) -> pa.Schema:
@@ -248,7 +253,6 @@ class SummarizeKeys:
                 (PARTITION, pa.string()),
                 ("rows", pa.int64()),
                 ("bad_keys", pa.int64()),
-                ("bytes", pa.int64()),
                 ("keys", pa.list_(pa.string())),
             ]
         )
@@ -257,17 +261,14 @@ class SummarizeKeys:
         """Summarise one task's rows."""
         rows: dict[str | None, int] = {}
         bad: dict[str | None, int] = {}
-        size: dict[str | None, int] = {}
         sample: dict[str | None, list[str]] = {}
         for batch in batches:
-            share = batch.nbytes / max(batch.num_rows, 1)
             keys = batch.column(0)
             found = list(_by_path(batch.column(1)))
             for (path, places), texts in zip(found, _samples(keys, [places for _, places in found]), strict=True):
                 rows[path] = rows.get(path, 0) + len(places)
                 lacking = keys.take(pa.array(places)).null_count if keys.null_count else 0
                 bad[path] = bad.get(path, 0) + lacking
-                size[path] = size.get(path, 0) + int(len(places) * share)
                 sample[path] = (sample.get(path, []) + texts)[-4 * SAMPLE_KEYS :]
         paths_seen = list(rows)
         yield pa.RecordBatch.from_arrays(
@@ -275,7 +276,6 @@ class SummarizeKeys:
                 pa.array(paths_seen, pa.string()),
                 pa.array([rows[path] for path in paths_seen], pa.int64()),
                 pa.array([bad[path] for path in paths_seen], pa.int64()),
-                pa.array([size[path] for path in paths_seen], pa.int64()),
                 pa.array([sample[path] for path in paths_seen], pa.list_(pa.string())),
             ],
             schema=self.schema,
@@ -352,7 +352,7 @@ def require_distinct_keys(
     Raises:
         InvalidInputError: names one of the keys, and how many rows are too many.
     """
-    by_key = engine.exchange(engine.map(frame, _Keys()), KEY, 4 * engine.parallelism, (PARTITION,))
+    by_key = engine.exchange(engine.map(frame, SelectColumns(_KEYS)), KEY, 4 * engine.parallelism, (PARTITION,))
     found = engine.collect(engine.map(by_key, _Repeats(in_table)))
     if found.num_rows:
         count, key = pc.sum(found.column("rows")).as_py(), found.column(KEY)[0].as_py()
@@ -362,17 +362,6 @@ def require_distinct_keys(
             column=", ".join(record_key),
             count=count,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    """The keys of prepared rows."""
-
-    schema: pa.Schema = field(default=_KEYS)
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield batch.select([KEY, PARTITION])
 
 
 @dataclass(frozen=True, slots=True)

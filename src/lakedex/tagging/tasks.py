@@ -113,6 +113,7 @@ class ProbeKeys:
     paths: tuple[str, ...] | None
     filters: KeyFilters | None
     gathered: Mapping[int, BloomFilter] | None = None
+    reads: ClassVar[tuple[str, ...]] = (KEY, PARTITION)
 
     @property
     def schema(self) -> pa.Schema:
@@ -199,6 +200,7 @@ class SpreadKeys:
     paths: tuple[str, ...] | None
     buckets: npt.NDArray[np.int32]
     splits: int
+    reads: ClassVar[tuple[str, ...]] = (KEY, PARTITION)
 
     @property
     def schema(self) -> pa.Schema:

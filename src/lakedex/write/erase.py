@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ import pyarrow as pa
 from lakedex.commit.idempotency import find_committed_batch
 from lakedex.commit.transaction import WriteContext
 from lakedex.display.blocks import ROWS, Block, Card, Facts, Grid, Notice, Notices, Tone, notes
-from lakedex.engine import Frame
+from lakedex.engine import Frame, SelectColumns
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, DataFile, FileSlice, LogFile
@@ -117,22 +117,10 @@ def _logs_with_keys(handle: TableContext, frame: Frame, logs: Sequence[LogFile],
     if not logs:
         return []
     engine, on = handle.engine, [KEY] if deletion.any_partition else [KEY, PARTITION]
-    keys = engine.map(frame, _Columns(pa.schema([frame.schema.field(name) for name in on])))
+    keys = engine.map(frame, SelectColumns(pa.schema([frame.schema.field(name) for name in on])))
     stored = engine.map(engine.numbers(len(logs)), _LogKeys(handle.files, tuple(logs), tuple(on)))
     numbers = engine.collect(engine.map(engine.join(keys, stored, on), _FilesOnly())).column(0).to_numpy()
     return [logs[number] for number in np.unique(numbers).tolist()]
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Some columns of a frame."""
-
-    schema: pa.Schema
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Those of each batch."""
-        for batch in batches:
-            yield batch.select(self.schema.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +170,7 @@ class _Distinct:
     """Distinct keys with partitions, up to one more than ``most``."""
 
     most: int
+    reads: ClassVar[tuple[str, ...]] = (KEY, PARTITION)
 
     @property
     def schema(self) -> pa.Schema:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lakedex.commit.transaction import PendingCommit, Transaction, WriteContext, run_with_retries
 from lakedex.commit.write_preconditions import require_no_buckets
-from lakedex.engine import Engine, Frame
+from lakedex.engine import Engine, Frame, SelectColumns
 from lakedex.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
@@ -112,16 +112,14 @@ def _check_rows(handle: TableContext, spec: WriteSpec, summary: pa.Table) -> Non
 
 
 def _summary(engine: Engine, spec: WriteSpec) -> pa.Table:
-    """Rows, bad keys, bytes and sampled keys of each touched partition path."""
+    """Rows, bad keys and sampled keys of each touched partition path."""
     table = engine.collect(engine.map(spec.rows.frame, SummarizeKeys()))
     if not table.num_rows:
         return table
     totals: dict[str | None, dict[str, Any]] = {}
     for row in table.to_pylist():
-        total = totals.setdefault(
-            row[PARTITION], {PARTITION: row[PARTITION], "rows": 0, "bad_keys": 0, "bytes": 0, "keys": []}
-        )
-        for name in ("rows", "bad_keys", "bytes"):
+        total = totals.setdefault(row[PARTITION], {PARTITION: row[PARTITION], "rows": 0, "bad_keys": 0, "keys": []})
+        for name in ("rows", "bad_keys"):
             total[name] += row[name]
         total["keys"] += row["keys"]
     return pa.Table.from_pylist(list(totals.values()), SummarizeKeys().schema)
@@ -540,8 +538,7 @@ class _Attempt:
         counted = [item for item in files if item.rows > 0]
         if counted:
             return max(sum(item.base.size for item in counted) / sum(item.rows for item in counted), 1.0)
-        rows = pc.sum(self.summary.column("rows")).as_py() or 1
-        in_memory = (pc.sum(self.summary.column("bytes")).as_py() or 0) / rows
+        in_memory = self.handle.engine.row_bytes(self.spec.rows.frame)
         return float(min(max(in_memory / PACKING, 1.0), self.options.files.record_size_estimate))
 
     def _routed_schema(self) -> pa.Schema:
@@ -583,15 +580,6 @@ def _moved_note(results: Sequence[WrittenFile]) -> tuple[str, ...]:
     return (f"{moved} rows moved to another partition: they count as deleted in the old one, as inserted in the new",)
 
 
-@dataclass(frozen=True, slots=True)
-class _Without:
-    schema: pa.Schema
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield batch.select(self.schema.names)
-
-
 def _without(engine: Engine, frame: Frame, column: str) -> Frame:
     left = pa.schema([field for field in frame.schema if field.name != column])
-    return engine.map(frame, _Without(left))
+    return engine.map(frame, SelectColumns(left))
