@@ -9,7 +9,7 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 297,
     "modules without __init__": 271,
-    "code lines": 52479,
+    "code lines": 52482,
     "longest module": 684,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 588,
