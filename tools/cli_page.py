@@ -12,7 +12,7 @@ __all__ = ["commands", "page_with_tables", "tables"]
 
 PAGE = ROOT / "docs" / "cli.md"
 BEGIN, END = "<!-- subcommands: written by tools/cli_page.py -->\n", "<!-- end of subcommands -->\n"
-COMMON = frozenset({"--json", "--debug", "--option", "--yes", "--dry-run", "--help"})
+COMMON = frozenset({"--json", "--debug", "--option", "--storage-option", "--yes", "--dry-run", "--help"})
 """Options that the page explains once."""
 
 

@@ -25,12 +25,13 @@ from legs import JUDGE, JUDGES, TIERS
 from paths import CACHE, ROOT
 from process import DevError, install_signal_handlers, say, shown
 from runner import run_legs
+from versitygw import find_server, prepare_server
 
 HELP = """\
 usage: ./dev COMMAND [ARGUMENTS]
 
   setup    what demo, check and test need: PySpark 4.3.0 and 3.5.9, and the Java judge; --all makes every environment;
-           or those named: spark43 spark35 spark41 spark40 docs bench judge; quick when nothing changed
+           or those named: spark43 spark35 spark41 spark40 docs bench judge s3; quick when nothing changed
   demo     a tour on the flights of New York: create, upsert, explain (examples/flights.py)
   test     ten minutes: what needs no JVM with few seeds, the core on PySpark 4.3.0, the core of the judges
            --quick    two minutes, no JVM
@@ -60,7 +61,7 @@ def setup(arguments: Sequence[str]) -> int:
         environment.name: partial(prepare, environment)
         for environment in (SPARK43, SPARK35, SPARK41, SPARK40, DOCS, BENCH)
     }
-    makers[JUDGE] = prepare_judge
+    makers[JUDGE], makers["s3"] = prepare_judge, prepare_server
     names = list(makers) if list(arguments) == ["--all"] else arguments or [SPARK43.name, SPARK35.name, JUDGE]
     if unknown := [name for name in names if name not in makers]:
         raise DevError(f"no environment {' '.join(unknown)}; there are: {' '.join(makers)}")
@@ -84,6 +85,8 @@ def test(arguments: Sequence[str]) -> int:
     tiers = [name for name in TIERS if f"--{name}" in arguments]
     if len(tiers) > 1:
         raise DevError(f"one of them, please: {' '.join(f'--{name}' for name in tiers)}")
+    if find_server() is None:
+        say("no S3 server for tests/object_store: ./dev setup s3 builds one, by Go; its tests take moto or are skipped")
     others = [argument for argument in arguments if argument.removeprefix("--") not in tiers]
     return run_legs(TIERS[tiers[0] if tiers else "all" if others else "first"], others)
 

@@ -9,9 +9,7 @@ import pytest
 from fault_proxy import FaultProxy
 from s3_server import S3Server, available, is_required
 
-NO_SERVER = (
-    "no S3 server: install Go and run `python tests/object_store/s3_server.py build`, or pip install moto[server]"
-)
+NO_SERVER = "no S3 server: run `./dev setup s3`, which needs Go, or install moto[server]"
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,16 @@
 """A real S3 server for tests: versitygw over a folder, on a free port of this machine.
 
-The program is ``$VERSITYGW``, or ``versitygw`` on the PATH, or the one that ``python tests/object_store/s3_server.py
-build`` makes, once and in minutes, in ``.cache/s3``. Without it moto's server stands in if it is installed: in
-memory, without signatures, with right conditional writes. ``LAKEDEX_S3_REQUIRED=1`` takes only versitygw.
+``tools/versitygw.py`` finds or builds the program. Without it moto's server stands in if it is installed: in memory,
+without signatures, with right conditional writes. ``LAKEDEX_S3_REQUIRED=1`` takes only versitygw.
 """
 
 from __future__ import annotations
 
 import datetime
-import fcntl
 import hashlib
 import hmac
 import http.client
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,20 +19,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["ACCESS_KEY", "REGION", "SECRET_KEY", "S3Server", "build", "program"]
+from tool_modules import loaded
+
+__all__ = ["ACCESS_KEY", "REGION", "SECRET_KEY", "S3Server", "available", "is_required"]
 
 ACCESS_KEY, SECRET_KEY, REGION = "AKIALAKEDEX", "a-secret-of-the-tests", "eu-central-1"
-RELEASE = "v1.8.0"
-MODULE = f"github.com/versity/versitygw/cmd/versitygw@{RELEASE}"
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "s3"
-
-
-def program() -> str | None:
-    """Path of versitygw; None where there is none."""
-    for path in (os.environ.get("VERSITYGW"), shutil.which("versitygw"), str(CACHE / "bin" / "versitygw")):
-        if path and os.access(path, os.X_OK):
-            return path
-    return None
+find_server = loaded("versitygw").find_server
 
 
 def is_required() -> bool:
@@ -43,29 +32,9 @@ def is_required() -> bool:
     return os.environ.get("LAKEDEX_S3_REQUIRED") == "1"
 
 
-def build() -> str:
-    """Build versitygw where it is missing; a second process waits for the first.
-
-    Raises:
-        RuntimeError: there is no Go, or its build failed.
-    """
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "build.lock").open("w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        if found := program():
-            return found
-        go = shutil.which("go")
-        if go is None:
-            raise RuntimeError("versitygw needs Go (https://go.dev/dl); or set VERSITYGW to the program")
-        folders = {"GOBIN": CACHE / "new", "GOPATH": CACHE / "gopath", "GOCACHE": CACHE / "gocache"}
-        variables = {name: str(folder) for name, folder in folders.items()}
-        environment = {**os.environ, **variables, "GOFLAGS": "-buildvcs=false -modcacherw"}
-        done = subprocess.run([go, "install", MODULE], env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"versitygw {RELEASE} cannot be built: {done.stderr.strip()[-400:]}")
-        (CACHE / "bin").mkdir(exist_ok=True)
-        (CACHE / "new" / "versitygw").replace(CACHE / "bin" / "versitygw")
-        return str(CACHE / "bin" / "versitygw")
+def available() -> bool:
+    """Whether a server can be started."""
+    return find_server() is not None or (find_spec("moto") is not None and not is_required())
 
 
 class S3Server:
@@ -86,7 +55,7 @@ class S3Server:
         data, sidecar = self.folder / "objects", self.folder / "sidecar"
         for path in (data, sidecar):
             path.mkdir(parents=True)
-        versitygw = program()
+        versitygw = find_server()
         for _ in range(5):  # Another process may take the port first.
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
@@ -176,14 +145,3 @@ class S3Server:
             "aws_region": REGION,
             "aws_endpoint_url": endpoint or self.url,
         }
-
-
-def available() -> bool:
-    """Whether a server can be started."""
-    return program() is not None or (find_spec("moto") is not None and not is_required())
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] != ["build"]:
-        sys.exit("usage: python tests/object_store/s3_server.py build")
-    print(build())

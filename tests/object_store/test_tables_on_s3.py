@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from fault_proxy import FaultProxy, Rule
 
-from lakedex import Table
+from lakedex import Table, probe_folder
 from lakedex.errors import CommitError, LakedexError, LockTimeoutError, StorageError
 from lakedex.io.locations import open_storage
 
@@ -168,6 +168,15 @@ def test_secrets_are_in_no_text(table: Table, options: dict[str, str], root: str
 def test_wrong_addresses(options: dict[str, str], url: str, change: dict[str, str], message: str) -> None:
     with pytest.raises(LakedexError, match=message):
         Table.open(url, storage_options={**options, **change})
+
+
+def test_a_probe_of_a_folder(root: str, options: dict[str, str], proxy: FaultProxy) -> None:
+    found = probe_folder(root, options)
+    assert (found.ok, found.scheme, found.problem) == (True, "s3", "")
+    assert open_storage(root, options).storage.entries(root) == {}
+    proxy.rules = [Rule("PUT", "501", times=1000)]
+    refused = probe_folder(f"{root}/x", {**options, "aws_region": "eu-central-1", "timeout": "9m"})
+    assert not refused.ok and "does not keep to conditional writes" in refused.problem
 
 
 def test_paths_of_hadoop_and_of_the_environment(

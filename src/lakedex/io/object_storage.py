@@ -5,7 +5,7 @@
   uuid or a token is in them), and empty files are made under the table's lock or under names that are unique.
 * Requests that may succeed later are repeated (:mod:`lakedex.io.retries`); no others.
 * What fails for good is a :class:`~lakedex.errors.StorageError` that names the object, the request, status, code and
-  tries. Its field ``effect`` is ``unknown`` only if reading back failed too.
+  tries. Its field ``effect`` is ``none`` if the store refused each try, or answered each and does not have the object.
 * Conditional writes are proved before the first one: a probe is created twice, and replaced under a wrong version. A
   store that lets that pass is refused for writing.
 
@@ -320,7 +320,7 @@ class ObjectStorage:
                     raise self._error(verb, path, error) from None
                 if own is not None:
                     return own
-                error.may_have_happened = False
+                error.may_have_happened = error.may_happen_yet
             raise self._error(verb, path, error) from None
 
     def _own_version(self, path: str, data: bytes) -> str | None:

@@ -74,6 +74,7 @@ class RequestError(Exception):
         code: error code of the store, as ``SlowDown``; empty if it gave none.
         tries: how often the request was sent.
         may_have_happened: whether one of the tries may have taken effect.
+        may_happen_yet: whether one of them was never answered: the store may still be working on it.
     """
 
     def __init__(self, failure: Failure, status: int | None = None, code: str = "") -> None:
@@ -81,6 +82,7 @@ class RequestError(Exception):
         self.failure, self.status, self.code = failure, status, code
         self.tries = 1
         self.may_have_happened = failure.may_have_happened
+        self.may_happen_yet = failure is Failure.LOST
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from uuid import uuid4
 
-from lakedex.errors import LakedexError
-from lakedex.io.locations import open_storage
-from lakedex.io.locks import TableLock
+from lakedex.errors import CommitError, LakedexError
+from lakedex.io.locations import StorageOptions, open_storage
+from lakedex.io.locks import table_lock
 from lakedex.io.storage import Storage, TableFiles
+from lakedex.options import LockOptions
 
 __all__ = ["FolderProbe", "probe_folder"]
 
@@ -22,7 +24,7 @@ class FolderProbe:
         folder: the folder.
         scheme: its kind of storage.
         put_if_absent: a file that is there is not created a second time.
-        lock: a table's lock excludes a second holder, and is gone when it is released.
+        lock: a table's lock excludes a second holder, and can be taken once it is released.
         problem: why something does not work; empty if everything does.
     """
 
@@ -38,11 +40,12 @@ class FolderProbe:
         return self.put_if_absent and self.lock
 
 
-def probe_folder(path: str | os.PathLike[str]) -> FolderProbe:
+def probe_folder(path: str | os.PathLike[str], storage_options: StorageOptions = None) -> FolderProbe:
     """Try whether tables can be written in a folder, with files that are removed again.
 
     Args:
         path: a local folder, or a storage URL.
+        storage_options: how an object store is reached, as in :meth:`lakedex.Table.create`.
 
     Returns:
         Whether put-if-absent and locks work there, and else why not.
@@ -54,7 +57,7 @@ def probe_folder(path: str | os.PathLike[str]) -> FolderProbe:
         >>> probe_folder(folder).ok
         True
     """
-    files = open_storage(path)
+    files = open_storage(path, storage_options)
     storage, folder, scheme = files.storage, files.base_path, files.storage.scheme
     if scheme == "file" and not storage.exists(folder):
         return FolderProbe(folder=folder, scheme=scheme, problem="there is no such folder")
@@ -65,17 +68,27 @@ def probe_folder(path: str | os.PathLike[str]) -> FolderProbe:
     is_exclusive = False
     try:
         is_exclusive = _refuses_second(storage, f"{own}/file")
-        with TableLock(TableFiles(storage, own), timeout_s=10) as lock:
-            excludes = not is_exclusive or _is_taken(storage, lock.path)
-        is_free = not storage.exists(lock.path)
+        works = _excludes(TableFiles(storage, own))
     except (LakedexError, OSError) as error:
         return FolderProbe(folder=folder, scheme=scheme, put_if_absent=is_exclusive, problem=str(error))
     finally:
-        if storage.exists(own):
+        with contextlib.suppress(LakedexError, OSError):
             storage.delete_tree(own)
-    works = excludes and is_free
-    problem = "" if is_exclusive and works else "a file was created twice" if not is_exclusive else "the lock stays"
+    problem = "" if is_exclusive and works else "a file was created twice" if not is_exclusive else "two held the lock"
     return FolderProbe(folder=folder, scheme=scheme, put_if_absent=is_exclusive, lock=works, problem=problem)
+
+
+def _excludes(files: TableFiles) -> bool:
+    """Whether the lock that tables get there has one holder at a time, and can be taken once it is released."""
+    options = LockOptions(timeout=0.0)
+    with table_lock(files, options):
+        try:
+            with table_lock(files, options):
+                excludes = False
+        except CommitError:
+            excludes = True
+    with table_lock(files, options):
+        return excludes
 
 
 def _refuses_second(storage: Storage, path: str) -> bool:

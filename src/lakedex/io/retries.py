@@ -138,7 +138,7 @@ class Retries:
         Raises:
             RequestError: the last failure, with the number of tries and whether any may have taken effect.
         """
-        clock, tries, may_have_happened = self.clock, 0, False
+        clock, tries, may_have_happened, may_happen_yet = self.clock, 0, False, False
         began = clock.now()
         budget = _BUDGET.get() or _Budget(OPERATION_SECONDS)
         while True:
@@ -150,7 +150,8 @@ class Retries:
             except RequestError as error:
                 tries += 1
                 may_have_happened = may_have_happened or error.may_have_happened
-                error.tries, error.may_have_happened = tries, may_have_happened
+                may_happen_yet = may_happen_yet or error.may_happen_yet
+                error.tries, error.may_have_happened, error.may_happen_yet = tries, may_have_happened, may_happen_yet
                 self._answered = self._answered or error.status is not None
                 if not error.failure.is_temporary or self._is_too_late(error, began):
                     raise

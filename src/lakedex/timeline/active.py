@@ -681,6 +681,8 @@ def _classify_failure(storage: Storage, path: str, requested: str, body: bytes, 
         found = storage.read(path)
     except FileNotFoundError:
         no_effect = error.errno in _NO_EFFECT if isinstance(error, OSError) else isinstance(error, LakedexError)
+        # Stores of objects know whether they were answered, and have looked themselves.
+        no_effect = no_effect or getattr(error, "effect", "unknown") == "none"
         if no_effect:
             raise CommitError(f"{path}: the commit could not be written and did not take effect ({error})") from error
         raise _unknown(path, requested, error) from error

@@ -6,17 +6,27 @@ import contextlib
 import errno
 import io
 import pickle
+import re
 import threading
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lakedex.errors import FileGoneError, FileTakenError, LakedexError, StorageError, UnsupportedFeatureError
+from lakedex.errors import (
+    CommitError,
+    CommitStateUnknownError,
+    FileGoneError,
+    FileTakenError,
+    LakedexError,
+    StorageError,
+    UnsupportedFeatureError,
+)
 from lakedex.io.object_storage import BLOCK_BYTES, SPOOL_BYTES
 from lakedex.io.retries import OPERATION_SECONDS, one_operation
 from lakedex.io.storage import Storage, VersionChangedError
-from lakedex.testing import FaultSchedule, StorageTests, StoreModel, create_table, open_table
+from lakedex.parallel import run_threads
+from lakedex.testing import FaultSchedule, StorageTests, StoreModel, StoreRequest, create_table, open_table
 
 ROOT = "s3://model/t"
 TEMPORARY = ("lost", "lost500", "reset", "500", "503", "hang")
@@ -264,6 +274,66 @@ def test_an_output_that_an_exception_leaves_is_not_put(model: StoreModel) -> Non
     with storage.open_output(f"{ROOT}/h") as out:
         out.write(b"x" * (SPOOL_BYTES + 1))
     assert storage.size(f"{ROOT}/h") == SPOOL_BYTES + 1
+
+
+def test_the_threads_of_an_operation_share_its_budget(model: StoreModel) -> None:
+    """Those of the library's own pools."""
+    storage = model.storage()
+    model.faults = always("500")
+
+    def write(number: int) -> str:
+        try:
+            storage.write(f"{ROOT}/{number}", b"")
+        except StorageError as error:
+            return error.operation
+        return ""
+
+    with one_operation():
+        assert run_threads(write, range(12), 4) == ["write"] * 12
+    assert model.time.seconds <= 4 * OPERATION_SECONDS
+    assert len(model.requests) < 12 + 4 * 30
+
+
+OUTAGES = {
+    "the completion is refused": (r"timeline/\d+_\d+\.commit$", "403", CommitError, 20),
+    "the completion fails": (r"timeline/\d+_\d+\.commit$", "500", CommitError, 20),
+    "the completion fails and cannot be read": (r"timeline/\d+_\d+\.commit$", "500", CommitStateUnknownError, 20),
+    "the answer to the completion is lost": (r"timeline/\d+_\d+\.commit$", "lost500", None, 30),
+    "base files fail": (r"\.parquet$", "500", StorageError, 20),
+    "the metadata fails": (r"\.log\.", "500", StorageError, 20),
+    "the lock fails": ("table_lock", "500", StorageError, 20),
+    "nothing is deleted": (None, "500", None, 30),
+}
+
+
+@pytest.mark.parametrize("name", OUTAGES)
+def test_what_an_upsert_raises_is_not_visible_and_the_next_is_clean(name: str) -> None:
+    """Within a minute or so; and no own lock, marker or heartbeat is in the way of the next one."""
+    part, kind, error, count = OUTAGES[name]
+
+    class Outage(FaultSchedule):
+        def choose(self, request: StoreRequest) -> str:
+            if part is None:
+                return kind if request.kind == "DELETE" else ""
+            is_put = request.kind.startswith("PUT") and re.search(part, request.key)
+            failed.append(request.key) if is_put else None
+            return kind if is_put or ("cannot be read" in name and request.key in failed) else ""
+
+    failed: list[str] = []
+    model = StoreModel()
+    rows = pa.table({"id": [f"k{n:02}" for n in range(31)], "v": [*range(31)]})
+    table = create_table(ROOT, model.storage(), rows.schema, record_key="id")
+    table.upsert(rows.slice(0, 20))
+    model.faults, started = Outage(), model.time.seconds
+    with contextlib.nullcontext() if error is None else pytest.raises(error):
+        table.upsert(rows.slice(10, 20))
+    assert model.time.seconds - started <= OPERATION_SECONDS + 10
+    model.faults, started = None, model.time.seconds
+    assert open_table(ROOT, model.storage()).scan().count() == count
+    table.upsert(rows.slice(10))
+    assert model.time.seconds - started < 1, "nothing was waited for"
+    assert open_table(ROOT, model.storage()).scan().count() == 31
+    assert table.maintenance.validate().ok
 
 
 @pytest.mark.parametrize("seed", range(3))
