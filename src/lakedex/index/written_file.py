@@ -43,6 +43,7 @@ class LogChanges:
         positions: row of the base file that each record is for; -1 where the key is in log files only.
         deletes: records that delete.
         older: log files that the slice had before.
+        lacking: columns of the table that partial updates among the records lack.
     """
 
     base_file: str
@@ -50,6 +51,7 @@ class LogChanges:
     positions: IntArray
     deletes: int
     older: int
+    lacking: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ memory freed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, compress
 from typing import Any
@@ -296,11 +296,18 @@ class BitmapsBuilder:
             raise InvalidInputError(f"row groups of {ends[-1] if ends else 0} rows for a file of {self.rows}")
         return tuple(values.finish(name, ends) for name, values in self._values.items())
 
-    def finish_log(self) -> tuple[ColumnBitmaps, ...]:
-        """Finish a log file: values with their rows. Positions in log files mean nothing."""
+    def finish_log(self, lacking: Collection[str] = ()) -> tuple[ColumnBitmaps, ...]:
+        """Finish a log file: values with their rows. Positions in log files mean nothing.
+
+        Args:
+            lacking: columns of the table that a partial update in the file lacks: their values are those of whatever
+                version of the row comes before it.
+        """
         found = self.finish([RowGroup(self.rows, 0, 0)])
         return tuple(
-            replace(
+            ColumnBitmaps(column=column.column, state=OPEN_IN_LOG)
+            if self._values[column.column].column.path[0] in lacking
+            else replace(
                 column,
                 groups=(0,) * len(column.texts),
                 bitmaps=(b"",) * len(column.texts),

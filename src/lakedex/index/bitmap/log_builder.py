@@ -40,7 +40,7 @@ def log_bitmaps(file: FinishedFile, changes: LogChanges, values: BitmapsBuilder)
         base_file=file.name,
         rows=file.summary.rows,
         row_groups=(),
-        columns=values.finish_log(),
+        columns=values.finish_log(changes.lacking),
         log=CoveredLog(
             base_file=changes.base_file,
             instant=changes.instant,
