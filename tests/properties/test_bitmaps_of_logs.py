@@ -90,16 +90,20 @@ class Life:
         return self.rng.sample(self.keys, min(len(self.keys), self.rng.randint(1, most)))
 
     def step(self) -> None:
-        names = ["upsert"] * 4 + [
-            "delete",
-            "delete where",
-            "foreign",
-            "foreign",
-            "foreign",
-            "refresh",
-            "compact",
-            "new",
-        ]
+        names = (
+            ["upsert"] * 3
+            + ["partial"] * 2
+            + [
+                "delete",
+                "delete where",
+                "foreign",
+                "foreign",
+                "foreign",
+                "refresh",
+                "compact",
+                "new",
+            ]
+        )
         name = self.rng.choice(names)
         note = getattr(self, f"_{name.replace(' ', '_')}")()
         self.story.append(f"{name} {note}")
@@ -125,6 +129,13 @@ class Life:
         where = f"n = {self.rng.randint(0, 3)} AND v = 1"
         self.table.delete(where=where)
         return where
+
+    def _partial(self) -> str:
+        rng, options = self.rng, {"hoodie.spark.sql.merge.into.partial.updates": True}
+        where = f"n = {rng.randint(0, 3)}" if rng.random() < 0.7 else "g = 'x'"
+        changes = rng.choice([{"n": "n + 1"}, {"g": "'y'"}, {"v": "v + 1"}, {"n": "NULL", "v": "0"}])
+        self.table.update(changes, where=where, options=options)
+        return f"{changes} where {where}"
 
     def _refresh(self) -> str:
         self.table.indexes.refresh("i")
