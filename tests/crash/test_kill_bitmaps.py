@@ -19,6 +19,7 @@ from lakedex.testing import Faults, FaultyStorage
 from table_checks import (
     KILLED,
     NEXT,
+    SCHEMA,
     START,
     Rows,
     check_table,
@@ -59,6 +60,17 @@ def indexed_again(path: Path) -> None:
     table = Table.open(path)
     for ts in range(2, 4):
         table.upsert(frame({key: (city, ts, v) for key, (city, _, v) in START.items()}))
+
+
+def indexed_logs(path: Path) -> None:
+    """A merge-on-read table with START, bitmaps, and log files on both of its file groups."""
+    options = {"hoodie.compact.inline": "false", "hoodie.parquet.small.file.limit": "0"}
+    table = Table.create(
+        path, SCHEMA, record_key="id", partition_by=["city"], ordering_by="ts", table_type="mor", options=options
+    )
+    table.insert(frame({key: (city, 0, 0) for key, (city, _, _) in START.items()}))
+    build(table)
+    table.upsert(frame(START))
 
 
 CHANGED: Rows = {**START, "k1": ("b", 5, 100), "n0": ("a", 5, 101)}
@@ -109,6 +121,26 @@ def test_kill_at_every_change(name: str, tmp_path: Path) -> None:
             assert uncovered(table, *COLUMNS) == []
         same_answers(table, *ASKED)
         check_table(found, {**rows, **NEXT})
+    assert died > 3
+
+
+def test_kill_a_delta_commit(tmp_path: Path) -> None:
+    """Coverage of log files that came to nothing counts for nobody."""
+    template, path = tmp_path / "template", tmp_path / "t"
+    indexed_logs(template)
+    write = writes(lambda t: t.upsert(frame({key: CHANGED[key] for key in ("k1", "n0")})))
+    died = 0
+    for found in deaths(partial(fresh_copy, template, path), write, ("after", "during"), sparse=6):
+        died += 1
+        rows = read(found)
+        assert rows in (START, CHANGED)
+        table = Table.open(found)
+        same_answers(table, *ASKED)
+        table.upsert(frame(NEXT))
+        assert read(found) == {**rows, **NEXT}
+        same_answers(table, *ASKED)
+        assert table.indexes.stats("idx").files_uncovered == 0
+        assert not table.indexes.validate("idx").differences
     assert died > 3
 
 
