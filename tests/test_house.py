@@ -9,7 +9,7 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 289,
     "modules without __init__": 263,
-    "code lines": 51386,
+    "code lines": 51410,
     "longest module": 684,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 567,
