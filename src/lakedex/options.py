@@ -123,7 +123,8 @@ class TableOptions:
 class LockOptions:
     """The table lock; times in seconds."""
 
-    provider: str = "FileSystemBasedLockProvider"
+    provider: str = ""
+    """Empty takes the one that suits the store: ``StorageBasedLockProvider`` on object stores."""
     path: str | None = None
     timeout: float = 60.0
     poll: float = 0.1
@@ -631,7 +632,7 @@ def parse_options(
     _check_concurrency(written)
     _check_compaction(written.compaction, given)
     if written.lock.provider == "InProcessLockProvider":
-        note = "InProcessLockProvider does not exclude other processes, so lakedex uses the table's lock file"
+        note = "InProcessLockProvider does not exclude other processes, so lakedex uses the table's own lock"
         return replace(written, notes=(*written.notes, note))
     return written
 

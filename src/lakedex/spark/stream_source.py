@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from lakedex.arrow_types import conform
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.scan.stream import Limits, Position, TableStream, iter_stream_rows
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot

@@ -41,7 +41,7 @@ from lakedex.codec.log_block import encode_log_block
 from lakedex.codec.log_records import AvroBlock, delete_block_content, encode_positions, require_ordering_type
 from lakedex.engine import current_task
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.index.written_file import Collector, WrittenFile, WrittenLog
+from lakedex.index.written_file import Collector, LogChanges, WrittenFile, WrittenLog
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import LogFileName, parse_log_file_name
@@ -160,19 +160,19 @@ class LogFileGroupWriter:
             )
         if change is None:
             return self.bases.write(target, records, collectors, output)
-        name, log = self._named(target.item, target.base, target.service)
-        return self._write_files(target, change, collectors, output, name, log)
+        return self._write_files(target, target.item, target.base, change, collectors, output)
 
     def _write_files(
         self,
         target: FileGroupTarget,
+        item: FileSlice,
+        base: BaseFile,
         change: _Change,
         collectors: Mapping[str, Collector],
         output: FileOutput,
-        name: LogFileName,
-        log: WrittenLog,
     ) -> tuple[WrittenFile, ...]:
-        """Write the blocks of a change to a log file of this name, and to more of the next numbers once it is full."""
+        """Write the blocks of a change to a log file of the slice, and to more of the next numbers once it is full."""
+        name, log = self._named(item, base, target.service)
         done: list[WrittenFile] = []
         started, blocks = time.perf_counter(), self._blocks(target, change)
         block = next(blocks, None)
@@ -181,6 +181,7 @@ class LogFileGroupWriter:
             path = output.announce(target, str(name), "CREATE" if self.version >= 8 else "APPEND")
             taking = {index: one.begin(self.bases.schema) for index, one in collectors.items() if one.takes_logs}
             data, deletes, size = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+            lacking: frozenset[str] = frozenset()
             with output.files.storage.open_output(path) as file:
                 while block is not None and (size <= self.options.log_file_bytes or block.kind == "DELETE"):
                     for collector in taking.values():
@@ -189,6 +190,7 @@ class LogFileGroupWriter:
                     encoded = encode_log_block(block.kind, block.header, block.content)
                     file.write(encoded)
                     size += len(encoded)
+                    lacking |= block.lacking
                     if block.kind == "DELETE":
                         deletes = block.numbers
                     else:
@@ -196,8 +198,17 @@ class LogFileGroupWriter:
                     block = next(blocks, None)
             summary = BaseFileSummary(size=size, rows=len(data), bloom=b"", bloom_type="", min_key=None, max_key=None)
             inserted = int((~change.stored.live[data]).sum())
+            changes = LogChanges(
+                base_file=base.name,
+                instant=self.bases.instant,
+                positions=change.stored.position[np.concatenate([data, deletes])],
+                deletes=len(deletes),
+                older=len(item.log_files) + len(done),
+                lacking=lacking,
+            )
+            finished = replace(output.finished(target, str(name), summary), log=changes)
             written = replace(
-                output.finished(target, str(name), summary).written(taking, started),
+                finished.written(taking, started),
                 inserted=inserted,
                 updated=len(data) - inserted,
                 deleted=len(deletes),
@@ -263,7 +274,9 @@ class LogFileGroupWriter:
             header = {"SCHEMA": schema, **self._header(target, change, part)}
             if columns:
                 header["IS_PARTIAL"] = "true"
-            return _Block("AVRO_DATA" if is_avro else "PARQUET_DATA", header, block.content(), part, tuple(rows))
+            lacking = frozenset(self.bases.schema.names) - set(columns) if columns else frozenset()
+            kind = "AVRO_DATA" if is_avro else "PARQUET_DATA"
+            return _Block(kind, header, block.content(), part, tuple(rows), lacking)
 
         block, start, rows = begin(), 0, list[pa.RecordBatch]()
         for batch in self._rows(change, numbers):
@@ -352,6 +365,7 @@ class _Block:
         header, content: as they are written.
         numbers: of the incoming rows that are in it.
         rows: these, with all columns; none for deletes.
+        lacking: columns that a partial update lacks.
     """
 
     kind: str
@@ -359,6 +373,7 @@ class _Block:
     content: bytes
     numbers: IntArray
     rows: tuple[pa.RecordBatch, ...] = ()
+    lacking: frozenset[str] = frozenset()
 
 
 def _partial_columns(

@@ -14,7 +14,7 @@ import pytest
 from golden_tables import unpack
 from lakedex import Table
 from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.scan.slice_reader import reader_for
 from lakedex.scan.stream import (
     Limits,

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakedex.arrow_types import normal_schema
 from lakedex.errors import UnsupportedFeatureError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.parquet.conform import conform
 from lakedex.reports import WriteResult
 from lakedex.scan.slice_reader import SliceReader
