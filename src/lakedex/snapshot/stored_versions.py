@@ -4,13 +4,18 @@ A writer of log files has to know them. A record may name the row of the base fi
 ordering value of the row that it deletes; and a key that a log file has deleted is not in the table, though the base
 file has it.
 
-Memory: the asked keys, their rows in the needed columns, one batch of the base file, and the slice's log records.
+A write asks twice, to tag the keys and to write the records: where both are in one process, the log records are kept.
+
+Memory: the asked keys, their rows in the needed columns, one batch of the base file, and the slice's log records; kept
+are up to 32 MiB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -67,8 +72,42 @@ def stored_versions(
     names = list(dict.fromkeys([*merge.ordering_fields, *(name for name in columns if name in merge.schema.names)]))
     schema = pa.schema([merge.schema.field(name) for name in names])
     position, repeated, base = _in_base(files, item, keys, schema)
-    log = load_log(files, item, schema, merge) if item.log_files else MergedLog(schema, merge.ordering_fields)
+    log = _KEPT.log(files, item, schema, merge) if item.log_files else MergedLog(schema, merge.ordering_fields)
     return _merged(keys, position, repeated, base, log)
+
+
+@dataclass(slots=True)
+class _KeptLogs:
+    """Log records of slices that were read last; a log file never changes but for its size.
+
+    Attributes:
+        most: bytes that are kept at most.
+    """
+
+    most: int
+    _size: int = 0
+    _logs: OrderedDict[Hashable, tuple[MergedLog, int]] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def log(self, files: TableFiles, item: FileSlice, schema: pa.Schema, merge: MergeSettings) -> MergedLog:
+        """The records of a slice. Who gets them does not merge base rows with them, which would mark them."""
+        key = files.base_path, item.log_files, tuple(schema.names), merge
+        with self._lock:
+            if key in self._logs:
+                self._logs.move_to_end(key)
+                return self._logs[key][0]
+        log = load_log(files, item, schema, merge)
+        size = sum(part.nbytes for part in (log.keys, log.rows, *log.ordering) if part is not None) + 16 * len(log.row)
+        with self._lock:
+            if size <= self.most and key not in self._logs:
+                self._logs[key] = log, size
+                self._size += size
+            while self._size > self.most:
+                self._size -= self._logs.popitem(last=False)[1][1]
+        return log
+
+
+_KEPT = _KeptLogs(32 << 20)
 
 
 def _in_base(
