@@ -7,16 +7,16 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 297,
-    "modules without __init__": 271,
-    "code lines": 52482,
-    "longest module": 684,
+    "files in src": 303,
+    "modules without __init__": 276,
+    "code lines": 53327,
+    "longest module": 685,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 588,
     "public members of Table": 37,
     "public definitions without docstring": 3,
     "private access in tests": 0,
-    "attributes that tests replace": 117,
+    "attributes that tests replace": 116,
     "banned: tidy, tidied": 0,
     "banned: sift": 0,
     "banned: held_/Held": 0,

@@ -417,7 +417,7 @@ class Table:
             snapshot, session = self.snapshot(), opened.session
             checked = operations.check_assignments(snapshot, set, case_sensitive=session.rules.case_sensitive)
             rows = session.changed(snapshot, self._condition(where), checked)
-            return operations.update_stored(opened.context, rows, parsed, snapshot.last_completion_time)
+            return operations.update_stored(opened.context, rows, parsed, snapshot.last_completion_time, checked)
 
         return opened.commit(Operation.UPSERT, parsed, write)
 
