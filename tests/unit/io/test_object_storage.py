@@ -8,6 +8,7 @@ import io
 import pickle
 import re
 import threading
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -351,3 +352,13 @@ def test_a_table_lives_on_it(seed: int) -> None:
     assert sum(bool(request.fault) for request in model.requests) > 10
     left = {key for key in model.objects if "probe" in key or "/.temp/" in key or "heartbeat" in key}
     assert not left
+
+
+def test_the_example_of_the_documentation() -> None:
+    """The model, as ``docs/object_stores.md`` shows it."""
+    page = (Path(__file__).parents[3] / "docs" / "object_stores.md").read_text("utf-8")
+    block = page.rpartition("```python\n")[2].partition("```")[0]
+    rows = pa.table({"id": ["a", "b"], "v": [1, 2]})
+    names: dict[str, Any] = {"rows": rows}
+    exec(compile(block, "docs/object_stores.md", "exec"), names)
+    assert names["table"].scan().count() == 2
