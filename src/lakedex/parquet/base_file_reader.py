@@ -350,7 +350,7 @@ def _key(stored: bytes | None, path: str) -> str | None:
 
 FOOTERS_BYTES = 64 << 20
 """Limit of cached footers as stored: 150 with Java's bloom filters, which take 430 KiB. Derived values take some 200
-more bytes per requested column chunk."""
+more bytes per requested column chunk, and 1,000 if pages of it are read."""
 
 
 @dataclass(frozen=True, slots=True)
