@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
 
 from lakedex import Table
 from lakedex.index.bitmap.builder import BitmapsBuilder, BitmapsOfFile, FileBitmaps, RowGroup
@@ -23,7 +25,20 @@ from lakedex.index.bitmap.definitions import (
 from lakedex.index.bitmap.run_files import Manifest, Run, encode_run, list_runs, publish_manifest, write_run
 from lakedex.layout.file_slice import BaseFile
 
-__all__ = ["ByHand", "built", "file_bitmaps", "positions_in_files", "run"]
+__all__ = ["ByHand", "built", "file_bitmaps", "positions_in_files", "row_groups_of", "run"]
+
+
+@contextmanager
+def row_groups_of(rows: int) -> Iterator[None]:
+    """Base files have row groups of this many rows."""
+    write = pq.ParquetWriter.write_table
+
+    def in_groups(self: Any, table: pa.Table, row_group_size: int | None = None, **more: Any) -> None:
+        write(self, table, row_group_size=rows, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pq.ParquetWriter, "write_table", in_groups)
+        yield
 
 
 def run(number: int, origin: str = "commit", part: int = 0) -> Run:

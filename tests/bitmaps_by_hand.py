@@ -8,7 +8,7 @@ from lakedex import Table
 from lakedex.index.bitmap.builder import BitmapsOfFile
 from lakedex.index.bitmap.definitions import BitmapDefinition, write_bitmap_definitions
 from lakedex.index.bitmap.run_files import Run, encode_run, write_run
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.io.storage import TableFiles
 
 

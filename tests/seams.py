@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from lakedex.io.storage import Storage
 from lakedex.local.engine import LocalEngine
 from lakedex.local.session import LocalSession
 from lakedex.snapshot.file_system_view import TableCache
-from lakedex.testing import Faults, FaultyStorage
+from lakedex.testing import Faults, FaultyStorage, StorageWrapper
 
 ANNOUNCED = ("create", ".inflight")
 """A write has its instant and lets go of the lock."""
@@ -33,3 +34,17 @@ def meanwhile(
     """The table, whose next write is interrupted once: ``action`` happens from begin to end before it commits."""
     faults = Faults(1, when, only=moment, hook=lambda: action(Table.open(table.path)))
     return with_context(table, storage=FaultyStorage(faults))
+
+
+def once_read(table: Table, action: Callable[[Table], object], part: str = ".log.") -> Table:
+    """The table; ``action`` happens from begin to end once a file whose path has this part was read."""
+    left = [action]
+
+    class Storage(StorageWrapper):
+        @contextmanager
+        def around(self, call: str, path: str, data: bytes = b"") -> Iterator[None]:
+            yield
+            if call == "read" and part in path and left:
+                left.pop()(Table.open(table.path))
+
+    return with_context(table, storage=Storage())

@@ -121,6 +121,7 @@ SMOKE = (
     Leg("smoke on Spark 4.1.4", SPARK41, ("tests/spark", "tests/unit/test_frame_input.py"), 380, "smoke"),
     Leg("smoke on Spark 4.0.5", SPARK40, ("tests/spark",), 340, "smoke"),
 )
+OBJECT_STORES = Leg("object stores: a real S3 server", SPARK43, ("tests/object_store",), 140)
 # A process that has had a classic session gives no Connect session, so these are a run of their own.
 CONNECT = Leg("Spark Connect 4.3.0", SPARK43, ("tests/connect",), 90)
 JUDGES = Leg(
@@ -150,9 +151,14 @@ def _rest(leg: Leg, seconds: int) -> Leg:
 # Legs of a round run side by side. Those of one JVM are so short that a second one each would mostly start.
 _ELSEWHERE = ((ON_SPARK35,), (*SMOKE, CONNECT))
 TIERS: Mapping[str, Sequence[Sequence[Leg]]] = {
-    "first": ((_core(PLAIN, 330),), (_core(ON_SPARK43, 200),), (_core(JUDGES, 200),)),
-    "rest": ((_rest(PLAIN, 420),), (_rest(ON_SPARK43, 350),), *_ELSEWHERE, (_rest(JUDGES, 900),)),
-    "all": ((PLAIN,), (ON_SPARK43,), *_ELSEWHERE, (JUDGES,)),
+    "first": ((_core(PLAIN, 330),), (_core(ON_SPARK43, 200), _core(OBJECT_STORES, 40)), (_core(JUDGES, 200),)),
+    "rest": (
+        (_rest(PLAIN, 420),),
+        (_rest(ON_SPARK43, 350), _rest(OBJECT_STORES, 100)),
+        *_ELSEWHERE,
+        (_rest(JUDGES, 900),),
+    ),
+    "all": ((PLAIN,), (ON_SPARK43, OBJECT_STORES), *_ELSEWHERE, (JUDGES,)),
     "quick": ((replace(_core(PLAIN, 100), title="quick, without a JVM", folders=SOON),),),
 }
 """Rounds of legs, by the name of the tier."""

@@ -197,7 +197,11 @@ class IndexInconsistentError(IndexingError):
 
 
 class StorageError(LakedexError, OSError):
-    """A file system did not do what it was asked. Fields: ``path``, ``operation``, ``errno`` (None if it gave none)."""
+    """A file system did not do what it was asked.
+
+    Fields: ``path``, ``operation``, ``errno`` (None if it gave none). On object stores also ``status`` (of HTTP; None
+    without an answer), ``code`` (as ``SlowDown``), ``tries``, and ``effect`` of a write: ``none`` or ``unknown``.
+    """
 
     path: str
     operation: str

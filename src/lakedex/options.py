@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOptions:
-    """Sizes and compression of base files, in bytes, and the format of data blocks in log files."""
+    """Sizes and compression of base files, and of log files and their data blocks; sizes in bytes."""
 
     max_file_size: int = 125_829_120
     small_file_limit: int = 104_857_600
@@ -50,6 +50,9 @@ class FileOptions:
     compression: str = "zstd"
     row_group_bytes: int = 32 * 1024 * 1024
     log_block_format: str = "avro"
+    log_block_bytes: int = 256 * 1024 * 1024
+    log_file_bytes: int = 1024 * 1024 * 1024
+    partial_updates: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +123,8 @@ class TableOptions:
 class LockOptions:
     """The table lock; times in seconds."""
 
-    provider: str = "FileSystemBasedLockProvider"
+    provider: str = ""
+    """Empty takes the one that suits the store: ``StorageBasedLockProvider`` on object stores."""
     path: str | None = None
     timeout: float = 60.0
     poll: float = 0.1
@@ -349,6 +353,9 @@ DONE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "hoodie.parquet.compression.codec": ("files.compression", _compression),
     "hoodie.parquet.block.size": ("files.row_group_bytes", _positive_int),
     "hoodie.logfile.data.block.format": ("files.log_block_format", _one_of("avro", "parquet")),
+    "hoodie.logfile.data.block.max.size": ("files.log_block_bytes", _positive_int),
+    "hoodie.logfile.max.size": ("files.log_file_bytes", _positive_int),
+    "hoodie.spark.sql.merge.into.partial.updates": ("files.partial_updates", _bool),
     "hoodie.index.type": ("table.index_type", _one_of("BLOOM", "GLOBAL_BLOOM")),
     "hoodie.bloom.index.update.partition.path": ("tagging.update_partition_path", _bool),
     "hoodie.index.bloom.num_entries": ("bloom.num_entries", _positive_int),
@@ -463,7 +470,11 @@ ACTS_ON: dict[str, frozenset[str]] = {
     ),
     **dict.fromkeys(("indexes.column_stats", "indexes.bloom_filters"), frozenset({"rebuild_metadata"})),
     "files.small_file_limit": frozenset({"upsert", "insert", "merge"}),
-    "files.log_block_format": frozenset({"upsert", "insert", "update", "merge"}),
+    **dict.fromkeys(
+        ("files.log_block_format", "files.log_block_bytes", "files.log_file_bytes"),
+        frozenset({"upsert", "insert", "delete", "update", "merge"}),
+    ),
+    "files.partial_updates": frozenset({"update", "merge"}),
     "tagging.update_partition_path": frozenset({"upsert"}),
     "rows.duplicates": frozenset({"insert", "bulk_insert", "insert_overwrite"}),
     "rows.combine_before_insert": frozenset({"insert", "bulk_insert", "insert_overwrite"}),
@@ -621,7 +632,7 @@ def parse_options(
     _check_concurrency(written)
     _check_compaction(written.compaction, given)
     if written.lock.provider == "InProcessLockProvider":
-        note = "InProcessLockProvider does not exclude other processes, so lakedex uses the table's lock file"
+        note = "InProcessLockProvider does not exclude other processes, so lakedex uses the table's own lock"
         return replace(written, notes=(*written.notes, note))
     return written
 

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from itertools import count
 from typing import Generic, TypeVar
@@ -35,7 +36,7 @@ def stream_ordered(fn: Callable[[T], Iterator[R]], items: Sequence[T], threads: 
         return
     work = _Work(fn, items, 2 * threads)
     pool = [
-        threading.Thread(target=work.run, name=f"lakedex-scan-{number}", daemon=True)
+        threading.Thread(target=copy_context().run, args=(work.run,), name=f"lakedex-scan-{number}", daemon=True)
         for number in range(min(threads, len(items)))
     ]
     for thread in pool:
@@ -150,7 +151,7 @@ def run_threads(
 
 def _begun(pool: ThreadPoolExecutor, call: Callable[[int], R], index: int) -> Callable[[], R]:
     try:
-        return pool.submit(call, index).result
+        return pool.submit(copy_context().run, call, index).result
     except RuntimeError as error:
         if "cannot schedule" not in str(error):
             raise

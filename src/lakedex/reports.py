@@ -286,7 +286,7 @@ class IndexStats(Report):
         name: the index.
         entries: records of current files (of partitions, for ``partition_stats``); of a bitmap index, bitmaps.
         files_covered: current base files (partitions) with an entry for every column of the index. A bitmap index also
-            covers a file by an entry that says why a column is not indexed there.
+            covers a file by an entry that says why a column is not indexed there, and counts log files too.
         files_uncovered: those without, which queries read and upserts look into; files without rows have no entry.
         bytes: size of the index's files; of a bitmap index its share of ``bytes_of_runs``, by entries, since runs hold
             the columns of all bitmap indexes together.

@@ -13,7 +13,7 @@ from judging import assert_all_see, assert_same_answers, keyed
 from rust_judge import RustJudge
 
 from lakedex import Table
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.spark.staged_rows import StagingArea
 from lakedex.spark.staged_write import NewTable, TableWrite
 

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from bitmap_samples import ByHand, positions_in_files
+from bitmap_samples import ByHand, positions_in_files, row_groups_of
 from golden_tables import VERSION_8, VERSION_9, unpack
 from lakedex import Table
 from lakedex.expr.parser import parse_predicate
@@ -42,13 +41,7 @@ SEEN: Counter[str] = Counter()
 
 @pytest.fixture(autouse=True, scope="module")
 def _small_row_groups() -> Iterator[None]:
-    write = pq.ParquetWriter.write_table
-
-    def in_threes(self: Any, table: pa.Table, row_group_size: int | None = None, **more: Any) -> None:
-        write(self, table, row_group_size=3, **more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pq.ParquetWriter, "write_table", in_threes)
+    with row_groups_of(3):
         yield
 
 

@@ -216,3 +216,23 @@ def test_a_view_leaves_out_files_that_bounds_cannot(spark: SparkSession, tmp_pat
         frame = spark.sql(f"SELECT id FROM seen WHERE {where}")
         assert len(frame.collect()) == len(folders)
         assert {folder.rsplit("/", 1)[-1] for folder in set().union(*files_read(frame))} == folders, where
+
+
+def test_log_files(spark: SparkSession, town: Path) -> None:
+    """Groups come from the index where slices have log files; of the base files only row groups in question are read."""
+    schema = pa.schema([("id", pa.string()), ("k", pa.string())])
+    options = {**OWN_FILE, "hoodie.compact.inline": False}
+    table = Table.create(town / "logs", schema, record_key="id", table_type="mor", options=options)
+    table.insert(pa.table({"id": [f"k{n}" for n in range(40)], "k": ["abcd"[n % 4] for n in range(40)]}))
+    table.indexes.create("bitmap", ["k"])
+    table.upsert(pa.table({"id": ["k0", "k1"], "k": ["e", "a"]}))
+    table.delete(["k2"])
+    query = "select k, count(*) from town.logs group by k"
+    assert "LocalTableScan" in spark.sql(query)._jdf.queryExecution().executedPlan().toString()
+    wanted = {"a": 10, "b": 9, "c": 9, "d": 10, "e": 1}
+    assert {row[0]: row[1] for row in spark.sql(query).collect()} == wanted
+    assert table.scan("k = 'a'").explain(answer="count").from_index
+    for key, count in wanted.items():
+        assert spark.sql(f"select * from town.logs where k = '{key}'").count() == count
+        read = Table.open(table.path, spark=spark).scan(f"k = '{key}'", cost_gate=False)
+        assert read.plan().selections and len(read.to_spark().collect()) == count

@@ -144,6 +144,24 @@ def test_a_table_into_a_table_over_restarts(spark: SparkSession, lake: Path, tri
     assert streams.rows() == "a,oslo,2 b,rome,1 c,bonn,2 d,rome,3" and not streams.staged()
 
 
+@WAYS
+def test_merge_on_read_tables_at_both_ends(spark: SparkSession, lake: Path, way: str) -> None:
+    for name in ("trips", "copy"):
+        spark.sql(CREATE.format(name).replace("'id')", "'id', type = 'mor')"))
+    spark.sql("INSERT INTO lake.trips VALUES ('a', 'oslo', 1), ('b', 'rome', 1)")
+    table, streams = Table.open(str(lake / "trips")), Streams(spark, lake, way)
+    assert streams.run(streams.read()) == [2]
+    more(table, ("a", "oslo", 2))
+    table.update({"n": "n + 1"}, where="id = 'a'")
+    table.delete(where="id = 'b'")
+    assert [log for item in table.snapshot().slices() for log in item.log_files]
+    assert sum(streams.run(streams.read())) == 2  # Of the updates both, of the delete nothing.
+    table.maintenance.compact()
+    assert streams.run(streams.read()) == []
+    assert streams.rows() == "a,oslo,3 b,rome,1"
+    assert [log for item in Table.open(streams.path("copy")).snapshot().slices() for log in item.log_files]
+
+
 def test_a_batch_of_plain_inserts_that_comes_again(spark: SparkSession, lake: Path, trips: Table) -> None:
     streams = Streams(spark, lake, "name")
     spark.sql("INSERT INTO lake.copy VALUES ('z', 'oslo', 0)")

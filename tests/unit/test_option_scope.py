@@ -74,7 +74,7 @@ FLAGS = {f"{name}.{of.name}" for name, kind in GROUPS.items() for of in fields(k
 OPTIONS = {name: field for name, (field, _) in DONE.items() if field in ACTS_ON}
 NOT_READ_HERE = {
     "files.record_size_estimate",  # Of a table without rows.
-    "files.log_block_format",  # Of a merge-on-read table.
+    *("files.log_block_format", "files.log_block_bytes", "files.log_file_bytes", "files.partial_updates"),  # Of logs.
     "tagging.update_partition_path",  # Of a table with a global index.
     *(
         "indexes.column_stats",

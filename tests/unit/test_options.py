@@ -220,7 +220,7 @@ def test_a_lock_of_one_process_is_replaced_and_told() -> None:
     found = parse_options(
         {"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
     )
-    assert any("lock file" in note for note in found.notes)
+    assert any("own lock" in note for note in found.notes)
 
 
 def test_how_long_a_lock_is_waited_for() -> None:

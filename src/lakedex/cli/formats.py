@@ -13,7 +13,7 @@ from lakedex.codec.bloom import decode_bloom
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.log_block import read_block_headers
 from lakedex.errors import InvalidInputError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.io.storage import Storage
 from lakedex.parquet.base_file_reader import read_footer
 from lakedex.parquet.plain_files import footer_facts

@@ -45,6 +45,7 @@ from lakedex.errors import InvalidInputError
 __all__ = [
     "LAST_COMMON",
     "MAX_BOUND_LENGTH",
+    "NO_VALUES",
     "StatValue",
     "StatsVersion",
     "Wrapped",
@@ -83,6 +84,10 @@ _EPOCH = date(1970, 1, 1)
 
 
 _EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
+
+
+NO_VALUES: Mapping[str, Any] = {"typeOrdinal": 1, "additionalInfo": None}
+"""``valueType`` of records of a file without rows (``ValueType.NULL``)."""
 
 
 _DECIMAL_ORDINAL = 10

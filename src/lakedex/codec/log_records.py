@@ -8,6 +8,7 @@ is for the n-th position, so records are in the order of their positions (``Hood
 from __future__ import annotations
 
 import base64
+import binascii
 import struct
 from collections.abc import Sequence
 from decimal import Decimal
@@ -18,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap
 
 from lakedex.codec.avro import schema
 from lakedex.codec.avro_columns import encode_datums, encode_numbers, encode_texts, encode_values, joined
-from lakedex.codec.roaring import bitmap_of, serialize_bitmap
-from lakedex.errors import InvalidInputError
+from lakedex.codec.roaring import bitmap_of, deserialize_bitmap, serialize_bitmap
+from lakedex.errors import CorruptFileError, InvalidInputError
 
-__all__ = ["AvroBlock", "delete_block_content", "encode_positions", "require_ordering_type"]
+__all__ = ["AvroBlock", "decode_positions", "delete_block_content", "encode_positions", "require_ordering_type"]
 
 
 _VERSION = 3
@@ -69,6 +71,23 @@ def encode_positions(positions: npt.NDArray[np.integer[Any]]) -> str:
     """The header ``RECORD_POSITIONS`` of a block whose records are for these rows of the base file, ascending."""
     bitmap = serialize_bitmap(bitmap_of(positions.astype(np.uint32)))
     return base64.b64encode(struct.pack("<qi", 1, 0) + bitmap).decode("ascii")
+
+
+def decode_positions(text: str, path: str = "") -> BitMap:
+    """The rows of the base file in a header ``RECORD_POSITIONS``.
+
+    Raises:
+        CorruptFileError: it is not of this form, or a row is beyond those that Hudi can number.
+    """
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CorruptFileError(path, 0, "base64 of record positions", f"{text[:40]!r}: {error}") from error
+    if data == struct.pack("<q", 0):
+        return BitMap()
+    if len(data) < 12 or struct.unpack_from("<qi", data) != (1, 0):
+        raise CorruptFileError(path, 0, "record positions below 2 ** 32", f"{data[:12].hex()}")
+    return deserialize_bitmap(data[12:], path=path)
 
 
 def delete_block_content(keys: pa.Array, partition: str, ordering: Sequence[pa.Array]) -> bytes:

@@ -75,18 +75,30 @@ class RowSelection:
         count: how many.
         is_exact: all of them do match, so the condition need not be looked at again.
         groups: row groups of the file.
+        logs: names of the log files of its slice, oldest first: the rows are those of the base file that may match or
+            that one of these has a record for. It holds for a slice with just these.
     """
 
     positions: bytes
     count: int
     is_exact: bool
     groups: tuple[RowGroup, ...]
+    logs: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, rows: BitMap, groups: Sequence[RowGroup], *, is_exact: bool) -> RowSelection:
+    def of(cls, rows: BitMap, groups: Sequence[RowGroup], *, is_exact: bool, logs: Sequence[str] = ()) -> RowSelection:
         """The selection of a bitmap."""
-        count = len(rows)
-        return cls(positions=serialize_bitmap(rows), count=count, is_exact=is_exact, groups=tuple(groups))
+        return cls(
+            positions=serialize_bitmap(rows),
+            count=len(rows),
+            is_exact=is_exact,
+            groups=tuple(groups),
+            logs=tuple(logs),
+        )
+
+    def is_of(self, rows_per_group: Sequence[int]) -> bool:
+        """Whether it holds for a file of these row groups, in a slice without log files."""
+        return not self.logs and [group.rows for group in self.groups] == list(rows_per_group)
 
     @property
     def rows(self) -> BitMap:

@@ -16,11 +16,13 @@ from lakedex.metadata.records import ALL_PARTITIONS, all_partitions_record, file
 from lakedex.metadata.writer import Keyed
 from lakedex.parquet.base_file_writer import BaseFileSummary
 from lakedex.timeline.commit_metadata import NO_PREVIOUS_COMMIT, WriteStat
+from lakedex.types import IntArray
 
 __all__ = [
     "Collector",
     "FileCollector",
     "FinishedFile",
+    "LogChanges",
     "WrittenFile",
     "WrittenLog",
     "listing_of",
@@ -29,6 +31,27 @@ __all__ = [
 
 
 _Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChanges:
+    """The changes by the records of a log file, all of distinct keys, each of which beats all versions before it.
+
+    Attributes:
+        base_file: of the slice.
+        instant: of the blocks.
+        positions: row of the base file that each record is for; -1 where the key is in log files only.
+        deletes: records that delete.
+        older: log files that the slice had before.
+        lacking: columns of the table that partial updates among the records lack.
+    """
+
+    base_file: str
+    instant: str
+    positions: IntArray
+    deletes: int
+    older: int
+    lacking: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +64,7 @@ class FinishedFile:
         partition, file_id, name: the file.
         summary: what the file's writer knows of it; of a log file only its size and rows.
         made: files that the task made, those that collectors spill to included: a late attempt removes them.
+        log: what the records of a log file change; None for a base file.
     """
 
     storage: Storage
@@ -50,6 +74,7 @@ class FinishedFile:
     name: str
     summary: BaseFileSummary
     made: list[str]
+    log: LogChanges | None = None
 
     def spill(self, kind: str, content: bytes) -> Spilled:
         """Write a part that is too large for the task's result into the temp folder, in a folder of its kind."""

@@ -1,7 +1,6 @@
-"""Access object stores and other file systems through fsspec, and find the storage of a path.
+"""Access file systems through fsspec: ``memory:``, and for reading what has no storage of its own (``hdfs:``).
 
-Reading works on any file system of fsspec. Writing a table needs put-if-absent, which only protocols with a known
-implementation of it (`If-None-Match: *` in s3fs) offer.
+Writing a table needs put-if-absent, which of fsspec's file systems only the one in memory is known to have.
 """
 
 from __future__ import annotations
@@ -11,18 +10,15 @@ import errno
 import hashlib
 import io
 import os
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
 from lakedex.errors import InvalidInputError, MissingDependencyError, UnsupportedFeatureError
-from lakedex.io.local import LocalStorage
 from lakedex.io.storage import (
     OPERATIONS,
     FileInfo,
-    TableFiles,
     VersionChangedError,
     WrappedReader,
     first_argument,
@@ -31,26 +27,10 @@ from lakedex.io.storage import (
 )
 from lakedex.types import IoCount
 
-__all__ = ["FsspecStorage", "open_storage"]
-
-
-_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
-
-
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""Schemes have more than one letter; ``C:/`` is a drive."""
-
-
-_ALIASES = {"s3a": "s3", "s3n": "s3"}
-
-
-_EXCLUSIVE = frozenset({"s3", "memory"})
+__all__ = ["FsspecStorage", "open_fsspec"]
 
 
 _MAX_GAP = 512 * 1024
-
-
-_REFUSALS = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
 
 
 _MEMORY_LOCK = threading.Lock()  # fsspec's memory store checks and stores in two steps
@@ -104,7 +84,7 @@ class FsspecStorage:
     @property
     def can_create_exclusively(self) -> bool:
         """Whether the implementation is known to have put-if-absent."""
-        return self.protocol in _EXCLUSIVE
+        return self.protocol == "memory"
 
     def _info(self, path: str) -> Mapping[str, Any]:
         # Bypass cached listings, which may be older than another writer's commit.
@@ -183,60 +163,30 @@ class FsspecStorage:
                 f"on '{self.protocol}'; the table can only be read",
                 feature="write without put-if-absent",
             )
-        if self.protocol == "memory":
-            with _MEMORY_LOCK:
-                self._create(path, data)
-        else:
-            self._create(path, data)
+        with _MEMORY_LOCK:
+            try:
+                self.fs.pipe_file(path, data, mode="create")
+            except FileExistsError as error:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
 
     @property
     def has_conditional_put(self) -> bool:
-        """Whether the implementation is known to replace an object only if it is a certain version."""
-        return self.protocol in _EXCLUSIVE
+        """Whether an object can be replaced only if it is a certain version."""
+        return self.can_create_exclusively
 
     def read_version(self, path: str) -> tuple[bytes, str]:
-        """Content and version: the ETag on S3."""
-        if self.protocol == "memory":
-            data = self.read(path)
-            return data, hashlib.sha256(data).hexdigest()
-        while True:
-            version = str(self._info(path)["ETag"])
-            data = self.read(path)
-            if str(self._info(path)["ETag"]) == version:
-                return data, version
+        """Content and version."""
+        data = self.read(path)
+        return data, hashlib.sha256(data).hexdigest()
 
     def put_version(self, path: str, data: bytes, version: str | None) -> str:
         """Replace ``version`` of an object, or create it if ``version`` is None."""
-        if self.protocol == "memory":
-            with _MEMORY_LOCK:
-                found = self.read_version(path)[1] if self.fs.exists(path) else None
-                if found != version:
-                    raise VersionChangedError(f"{path}: another version")
-                self.fs.pipe_file(path, data)
-                return hashlib.sha256(data).hexdigest()
-        return self._put_s3(path, data, version)
-
-    def _put_s3(self, path: str, data: bytes, version: str | None) -> str:
-        bucket, key = self.fs.split_path(path)[:2]
-        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
-        try:
-            answer = self.fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, **condition)
-        except OSError as error:
-            answer = getattr(error.__cause__, "response", None) or {}
-            code = str(answer.get("Error", {}).get("Code", ""))
-            # Releases of s3fs raise different errors for the refusal; 404 means that the object is gone.
-            if code in _REFUSALS or isinstance(error, FileExistsError | FileNotFoundError):
-                raise VersionChangedError(f"{path}: another version") from error
-            raise
-        self.fs.invalidate_cache(self._parent(path))
-        return str(answer["ETag"])
-
-    def _create(self, path: str, data: bytes) -> None:
-        try:
-            self.fs.pipe_file(path, data, mode="create")
-        except FileExistsError as error:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
-        self.fs.invalidate_cache(self._parent(path))
+        with _MEMORY_LOCK:
+            found = self.read_version(path)[1] if self.fs.exists(path) else None
+            if found != version:
+                raise VersionChangedError(f"{path}: another version")
+            self.fs.pipe_file(path, data)
+            return hashlib.sha256(data).hexdigest()
 
     def write(self, path: str, data: bytes) -> None:
         """Put, replacing what is there."""
@@ -257,10 +207,8 @@ class FsspecStorage:
         self.fs.invalidate_cache(self._parent(path))
 
     def _delete_side_file(self, path: str) -> None:
-        # Object stores have no checksum side files (Hadoop's ChecksumFileSystem is for local disks only).
-        if self.protocol not in _PACKAGES:
-            folder, _, name = path.rpartition("/")
-            self._rm(f"{folder}/.{name}.crc")
+        folder, _, name = path.rpartition("/")
+        self._rm(f"{folder}/.{name}.crc")
 
     def delete_tree(self, path: str) -> None:
         """Remove all under a folder."""
@@ -277,9 +225,8 @@ class FsspecStorage:
             self.delete_tree(path)
 
     def make_dirs(self, path: str) -> None:
-        """Make a folder; does nothing on object stores, whose folders are prefixes."""
-        if self.protocol not in _PACKAGES:
-            self.fs.makedirs(path, exist_ok=True)
+        """Make a folder."""
+        self.fs.makedirs(path, exist_ok=True)
 
     def open_input(self, path: str) -> BinaryIO:
         """Open a file for reading; seekable and counted."""
@@ -303,70 +250,21 @@ class FsspecStorage:
         """Do nothing."""
 
 
-def _missing(protocol: str, error: ImportError) -> MissingDependencyError:
-    package = _PACKAGES.get(protocol)
-    way_out = f": pip install {package}" if package else ""
-    return MissingDependencyError(
-        f"paths of '{protocol}:' need an additional package ({error}){way_out}", extra=package or protocol
-    )
-
-
-def open_storage(path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> TableFiles:
-    """Find the storage of a path.
-
-    Args:
-        path: A local path, ``file:`` URI, or URL that fsspec knows (``s3://…``, ``s3a://…``, ``memory://…``).
-        storage_options: Keyword arguments for the fsspec file system.
-
-    Returns:
-        The storage and the path in the storage's form: absolute, no trailing slash, a URL keeps its scheme.
+def open_fsspec(protocol: str) -> FsspecStorage:
+    """The file system of a protocol.
 
     Raises:
-        MissingDependencyError: The file system's package is not installed.
-        InvalidInputError: A scheme that nothing here knows; the message says which path to give.
+        MissingDependencyError: its package is not installed.
+        InvalidInputError: fsspec knows no such file system, or cannot open it.
     """
-    text = os.fspath(path)
-    if not text:
-        raise InvalidInputError("the table path is empty")
-    scheme, colon, rest = text.partition(":")
-    if scheme == "file" and colon:
-        # file:/x, file:///x, and file://host/x, whose host Hadoop ignores
-        text = "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
-    elif "://" in text:
-        protocol = _ALIASES.get(scheme, scheme)
-        _require_reachable(text, scheme)
-        return TableFiles(_open_fsspec(protocol, dict(storage_options or {})), text.rstrip("/"))
-    elif _SCHEME.match(text):
-        # Hadoop's form of a URL without a host; as a local path it would be a folder named "dbfs:".
-        _require_reachable(text, scheme)
-        raise InvalidInputError(
-            f"{text!r} is no path of a store: write {scheme}://host/path, or ./{text} for a folder of this name"
-        )
-    return TableFiles(LocalStorage(), os.path.abspath(os.path.expanduser(text) if text.startswith("~/") else text))
-
-
-def _require_reachable(text: str, scheme: str) -> None:
-    """Refuse paths that only another system opens, with the path to give here."""
-    rest = text.partition(":")[2].lstrip("/")
-    if scheme == "dbfs":
-        raise InvalidInputError(
-            f"{text!r} is Databricks' name of a path; give the mounted one: '/dbfs/{rest}', or '/Volumes/…' of a volume"
-        )
-    if scheme in ("wasb", "wasbs"):
-        raise InvalidInputError(f"{text!r}: this scheme is retired; write 'abfss://{rest}' (pip install adlfs)")
-
-
-def _open_fsspec(protocol: str, options: dict[str, Any]) -> FsspecStorage:
     try:
         import fsspec
+
+        fs = fsspec.filesystem(protocol, use_listings_cache=False)
     except ImportError as error:
-        raise _missing(protocol, error) from error
-    if protocol in _PACKAGES and protocol not in fsspec.available_protocols():
-        raise _missing(protocol, ImportError(f"fsspec has no file system for it without {_PACKAGES[protocol]}"))
-    try:
-        fs = fsspec.filesystem(protocol, **{"use_listings_cache": False, **options})
-    except ImportError as error:
-        raise _missing(protocol, error) from error
+        raise MissingDependencyError(
+            f"paths of '{protocol}:' need an additional package ({error})", extra=protocol
+        ) from error
     except OSError as error:  # libhdfs is loaded here, in a Java that may not be there.
         first = str(error).partition("\n")[0]
         raise InvalidInputError(

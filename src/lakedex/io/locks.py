@@ -8,14 +8,16 @@ holder that died on this machine is detected at once. Hudi's file is empty and i
 Breaking a dead holder's lock must not race: between a check and the deletion, another waiter may have broken the lock
 and taken it again. Every lock therefore has a unique token, and the right to delete the lock of token T is itself a
 file, ``lock.break.T``, that only one process can create. Token T never recurs, so its only breaker checks, and if T is
-still there nobody else removes it. If a breaker dies the right passes on in the same way, to the creator of
-``lock.break.<T>.<token of the dead breaker>``.
+still there nobody else removes it. If a breaker dies or gives up the right passes on in the same way, to the creator of
+``lock.break.<T>.<token of that breaker>``.
 
 :class:`StorageLock` is Hudi's StorageBasedLockProvider (1.1.1): ``<base>/.hoodie/.locks/table_lock.json`` contains
 ``{"expired": bool, "validUntil": epoch ms, "owner": uuid}``. Replacing it, on the condition that the version read is
 still current, takes the lock until ``validUntil``. A thread renews the lease; writing ``"expired": true`` releases the
 lock. The file stays. Clocks may differ by :data:`CLOCK_DRIFT_MS`: for others a lease ends that much later, for its
-owner that much earlier.
+owner that much earlier. A version is that of a content, so no two leases are equal. A process remembers the version of
+the lease that it ended last, and takes a lock that nobody else took since by one request; it also knows the leases that
+it could not end.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ import datetime
 import hashlib
 import json
 import os
-import random
 import threading
 import time
 import uuid
@@ -40,8 +41,9 @@ from lakedex.errors import (
     LockTimeoutError,
     UnsupportedFeatureError,
 )
-from lakedex.io.fsspec import open_storage
 from lakedex.io.liveness import ProcessIdentity, parse_json_object
+from lakedex.io.locations import open_storage
+from lakedex.io.retries import Clock
 from lakedex.io.storage import Storage, TableFiles, VersionChangedError
 from lakedex.options import LockOptions
 
@@ -57,7 +59,15 @@ __all__ = [
 
 
 _OWN_TOKENS: dict[str, int] = {}
-"""Tokens of locks that this process holds, with the thread that took each."""
+"""Tokens of locks that this process holds or breaks, with the thread that took each."""
+
+
+_LONGEST_COMPLETION_S = 120.0
+"""A lease must last that long when a step that needs it begins: requests are repeated for a minute or so."""
+
+
+_REMOTE_POLL_S = 1.0
+"""Shortest time between two attempts on an object store."""
 
 
 class Lock(Protocol):
@@ -95,7 +105,10 @@ def lost_lock(path: str, holder: object | None) -> CommitConflictError:
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """Content of a lock or breaker file. ``process`` is None if Hudi or an unknown program wrote it."""
+    """Content of a lock or breaker file.
+
+    ``process`` is None if Hudi or an unknown program wrote it; ``modified`` is 0 if nobody asked for the age.
+    """
 
     token: str
     process: ProcessIdentity | None
@@ -114,6 +127,11 @@ class _Holder:
         return f"{self.process}, since {self.since}"
 
 
+def _is_left(holder: _Holder) -> bool:
+    """Whether nobody will remove the file: its process is dead, or it is this one, which could not delete the file."""
+    return holder.is_dead() or (holder.token not in _OWN_TOKENS and holder.process == ProcessIdentity.current())
+
+
 def _now_text() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
@@ -123,14 +141,22 @@ def _encode(token: str) -> bytes:
     return json.dumps(fields).encode()
 
 
-def _read_holder(storage: Storage, path: str) -> _Holder | None:
+def _clock(storage: object) -> Clock:
+    """The clock of a storage that has one, else the system's."""
+    found: Clock | None = getattr(storage, "clock", None)
+    return found or Clock()
+
+
+def _read_holder(storage: Storage, path: str, *, with_age: bool = False) -> _Holder | None:
     try:
         data = storage.read(path)
-        modified = storage.modified(path)  # after the bytes: a file that changes meanwhile looks young, never old
+        fields = parse_json_object(data)
+        process, token, since = ProcessIdentity.from_fields(fields), fields.get("token"), fields.get("started")
+        is_named = process is not None and isinstance(token, str) and token.isalnum()
+        # After the bytes: a file that changes meanwhile looks young, never old.
+        modified = 0 if is_named and not with_age else storage.modified(path)
     except FileNotFoundError:
         return None
-    fields = parse_json_object(data)
-    process, token, since = ProcessIdentity.from_fields(fields), fields.get("token"), fields.get("started")
     if process is None or not isinstance(token, str) or not token.isalnum():
         since = datetime.datetime.fromtimestamp(modified / 1000, datetime.UTC).isoformat(timespec="milliseconds")
         return _Holder(f"{modified}x{hashlib.sha1(data).hexdigest()[:12]}", None, since, modified)
@@ -161,6 +187,7 @@ class TableLock(Lock):
         self._timeout_s = timeout_s
         self._poll_s = poll_s
         self._expire_minutes = expire_minutes
+        self._clock = _clock(files.storage)
         self._token: str | None = None
         self._pid = 0
         self.path = f"{folder or files.path('.hoodie')}/lock"
@@ -197,7 +224,8 @@ class TableLock(Lock):
         self._pid, self._token = os.getpid(), token
 
     def _wait_for(self, token: str) -> None:
-        deadline = time.monotonic() + self._timeout_s
+        clock = self._clock
+        deadline = clock.now() + self._timeout_s
         while True:
             holder = self._try_create(token)
             if holder is not None and holder.token == token:
@@ -210,9 +238,9 @@ class TableLock(Lock):
                     raise CommitError(f"{self.path}: this thread already holds the table lock; it is not re-entrant")
                 if self._may_break(holder) and self._break(holder):
                     continue
-            if time.monotonic() >= deadline:
+            if clock.now() >= deadline:
                 raise self._timeout(holder)
-            time.sleep(min(self._poll_s * random.uniform(0.5, 1.5), max(deadline - time.monotonic(), 0.0)))
+            clock.sleep(min(self._poll_s * clock.chance(1.0, 1.5), max(deadline - clock.now(), 0.0)))
 
     def _try_create(self, token: str) -> _Holder | None:
         """Create the lock file; return the holder afterwards, or None if it has just released the lock."""
@@ -220,27 +248,32 @@ class TableLock(Lock):
             self._storage.create(self.path, _encode(token))
         except FileExistsError:
             # An earlier attempt may have taken effect although its response was lost.
-            return _read_holder(self._storage, self.path)
+            return _read_holder(self._storage, self.path, with_age=self._expire_minutes > 0)
         except BaseException:
             self._delete_if(token)
             raise
         return _Holder(token, None, "", 0)
 
     def _may_break(self, holder: _Holder) -> bool:
-        if holder.is_dead():
+        if _is_left(holder):
             return True
-        if holder.token not in _OWN_TOKENS and holder.process == ProcessIdentity.current():
-            return True  # this process released it, but could not delete the file
         if self._expire_minutes <= 0 or holder.is_alive_here():
             return False
         return time.time() * 1000 - holder.modified > self._expire_minutes * 60_000
 
     def _break(self, dead: _Holder) -> bool:
         """Delete the lock of ``dead`` if this process gets the right to; return whether it may be free now."""
+        token = uuid.uuid4().hex
+        _OWN_TOKENS[token] = threading.get_ident()
+        try:
+            return self._break_by(token, dead)
+        finally:
+            _OWN_TOKENS.pop(token, None)
+
+    def _break_by(self, token: str, dead: _Holder) -> bool:
         taken: list[str] = []
         name = f"{self.path}.break.{dead.token}"
         while True:
-            token = uuid.uuid4().hex
             try:
                 self._storage.create(name, _encode(token))
             except FileExistsError:
@@ -248,14 +281,14 @@ class TableLock(Lock):
                 if breaker is None:
                     return True  # another process has broken it
                 if breaker.token != token:
-                    if not breaker.is_dead():
+                    if not _is_left(breaker):
                         return False  # another process is breaking it
                     taken.append(name)
                     name = f"{name}.{breaker.token}"
                     continue
             taken.append(name)
             break
-        # If this fails the right stays with this process until it ends; passing it on would be the same race.
+        # If this fails the right passes on as that of a dead breaker does; giving it back would be the same race.
         self._delete_if(dead.token)
         for path in reversed(taken):
             self._storage.delete(path)
@@ -297,7 +330,7 @@ class TableLock(Lock):
         try:
             self._delete_if(token)
         except OSError:
-            time.sleep(self._poll_s)
+            self._clock.sleep(self._poll_s)
             self._delete_if(token)  # others wait for this file while this process is alive
         finally:
             _OWN_TOKENS.pop(token, None)
@@ -346,6 +379,14 @@ def _decoded(data: bytes, path: str) -> _Lease:
     return _Lease(owner, until, expired)
 
 
+_ENDED: dict[str, str] = {}
+"""By the path of a lock the version of the lease that this process ended last."""
+
+
+_ABANDONED: set[str] = set()
+"""Owners of leases that this process could not end, or may have taken without knowing."""
+
+
 class StorageLock(Lock):
     """A table's lock, as a context manager. Reusable, but not re-entrant.
 
@@ -378,6 +419,7 @@ class StorageLock(Lock):
         self._timeout_s, self._poll_s = timeout_s, poll_s
         self._validity_ms, self._renew_s = int(validity_s * 1000), renew_s
         self._now_ms = now_ms
+        self._clock = _clock(files.storage)
         self._owner = str(uuid.uuid4())
         self._guard = threading.Lock()
         self._lease: _Lease | None = None
@@ -403,19 +445,23 @@ class StorageLock(Lock):
         """
         if self.held:
             raise CommitError(f"{self.path}: this lock object already holds the lock; it is not re-entrant")
-        deadline = time.monotonic() + self._timeout_s
+        clock = self._clock
+        deadline = clock.now() + self._timeout_s
         while True:
-            other = self._try()
+            try:
+                other = self._try()
+            except BaseException:
+                self._abandon()
+                raise
             if other is None:
                 break
-            if time.monotonic() >= deadline:
+            if clock.now() >= deadline:
                 raise LockTimeoutError(
                     f"{self.path}: the table lock was not free within {self._timeout_s:g} s; held by {other}",
                     path=self.path,
                     holder=str(other),
                 )
-            pause = self._poll_s * random.uniform(0.5, 1.5)
-            time.sleep(min(pause, max(deadline - time.monotonic(), 0.0)))
+            clock.sleep(min(self._poll_s * clock.chance(1.0, 1.5), max(deadline - clock.now(), 0.0)))
         self._pid = os.getpid()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, args=(self._stop,), name=f"lakedex-lock {self.path}")
@@ -424,21 +470,33 @@ class StorageLock(Lock):
 
     def _try(self) -> _Lease | str | None:
         """Take the lock if it is free and return None, else return its holder."""
+        ended = _ENDED.pop(self.path, None)
+        if ended is not None and self._took(ended):
+            return None
         try:
             data, version = self._storage.read_version(self.path)
         except FileNotFoundError:
             found, version = None, None
         else:
             found = _decoded(data, self.path)
-            if found.owner != self._owner and not self._is_over(found):
+            if found.owner != self._owner and found.owner not in _ABANDONED and not self._is_over(found):
                 return found
-        lease = _Lease(self._owner, self._now_ms() + self._validity_ms, False)
+        return None if self._took(version) else found or "a writer that has just taken it"
+
+    def _took(self, version: str | None) -> bool:
+        """Put a lease in place of a version; False if another writer came first."""
+        lease = self._next_lease()
         try:
             self._version = self._storage.put_version(self.path, lease.encode(), version)
         except VersionChangedError:
-            return found or "a writer that has just taken it"
+            return False
         self._lease = lease
-        return None
+        return True
+
+    def _next_lease(self) -> _Lease:
+        until = self._now_ms() + self._validity_ms
+        # Equal bytes would be of one version.
+        return _Lease(self._owner, until if self._lease is None else max(until, self._lease.valid_until + 1), False)
 
     def _is_over(self, lease: _Lease) -> bool:
         return lease.expired or self._now_ms() > lease.valid_until + CLOCK_DRIFT_MS
@@ -446,26 +504,28 @@ class StorageLock(Lock):
     def _renew(self, stop: threading.Event) -> None:
         while not stop.wait(self._renew_s):
             with self._guard:
-                if stop.is_set() or self._lease is None:
+                if stop.is_set() or self._lease is None or not self._renewed():
                     return
-                lease = _Lease(self._owner, self._now_ms() + self._validity_ms, False)
-                try:
-                    self._version = self._storage.put_version(self.path, lease.encode(), self._version)
-                    self._lease = lease
-                except VersionChangedError:
-                    # If the response to an earlier renewal was lost, the version is ours; otherwise the lock is gone.
-                    if not self._found_again():
-                        return
-                except Exception as error:
-                    # The failure may be temporary; check() relies on the last confirmed lease.
-                    self.last_error = error
+
+    def _renewed(self) -> bool:
+        """Put a new lease in place of this object's; False if the lock is lost."""
+        try:
+            # If the answer to an earlier renewal was lost, the version is ours.
+            if self._took(self._version) or (self._found_again() and self._took(self._version)):
+                return True
+        except Exception as error:
+            # The failure may be temporary; check() relies on the last confirmed lease.
+            self.last_error = error
+            return True
+        self._lease = None
+        return False
 
     def _found_again(self) -> bool:
-        """Adopt the current version if this object wrote it."""
+        """Adopt the current version if this object wrote it; else the lock is lost."""
         try:
             data, version = self._storage.read_version(self.path)
             lease = _decoded(data, self.path)
-        except (OSError, CorruptFileError):
+        except (FileNotFoundError, CorruptFileError):
             lease = None
         if lease is None or lease.owner != self._owner or lease.expired:
             self._lease = None
@@ -474,15 +534,22 @@ class StorageLock(Lock):
         return True
 
     def check(self) -> None:
-        """Check, right before a step that needs it, that the lock is still held.
+        """Check, right before a step that needs it, that the lock is held and the lease outlasts the step.
+
+        A lease that ends sooner is renewed first.
 
         Raises:
-            CommitConflictError: The lease has ended, or another owner has the lock; the write may be retried.
+            CommitConflictError: The lease has ended or cannot be renewed, or another owner has the lock; the write may
+                be retried.
         """
         with self._guard:
-            if self.held and self._found_again() and self.held:
+            if self._outlasts() or (self.held and self._renewed() and self._outlasts()):
                 return
         raise lost_lock(self.path, None)
+
+    def _outlasts(self) -> bool:
+        needed = min(_LONGEST_COMPLETION_S * 1000, self._validity_ms / 2)
+        return self.held and self._lease is not None and self._lease.valid_until - self._now_ms() >= needed
 
     def release(self) -> None:
         """Release the lock; does nothing if it is not held, or another owner has it."""
@@ -494,20 +561,37 @@ class StorageLock(Lock):
             lease, self._lease = self._lease, None
             if lease is None or self._pid != os.getpid():
                 return
-            ended = _Lease(self._owner, lease.valid_until, True)
+            ended = _Lease(self._owner, lease.valid_until, True).encode()
             try:
-                self._storage.put_version(self.path, ended.encode(), self._version)
-            except VersionChangedError:
-                # A response was lost, or another owner took the lock after the lease ended.
-                if self._found_again():
-                    self._lease = None
-                    self._storage.put_version(self.path, ended.encode(), self._version)
+                version = self._end(ended)
+            except BaseException:
+                self._abandon()
+                raise
+            if version is not None:
+                _ENDED[self.path] = version
+
+    def _abandon(self) -> None:
+        """Let this process take over the lease that this object may still have, as nobody works under it."""
+        _ABANDONED.add(self._owner)
+        self._owner = str(uuid.uuid4())
+
+    def _end(self, ended: bytes) -> str | None:
+        """End the lease; None if another owner took the lock after it had ended."""
+        try:
+            return self._storage.put_version(self.path, ended, self._version)
+        except VersionChangedError:
+            # A response was lost, or another owner took the lock.
+            if not self._found_again():
+                return None
+            self._lease = None
+            return self._storage.put_version(self.path, ended, self._version)
 
 
 def table_lock(files: TableFiles, options: LockOptions) -> Lock:
     """The table's lock, shared with Hudi's provider of the same name (``hoodie.write.lock.provider``).
 
-    Taken in every ``hoodie.write.concurrency.mode``: another process may write unexpectedly.
+    Without a provider in the options it is a leased object on object stores, and a file elsewhere. Taken in every
+    ``hoodie.write.concurrency.mode``: another process may write unexpectedly.
 
     Raises:
         LakedexError: The store has no put-if-absent: two writers could create the same file.
@@ -515,13 +599,16 @@ def table_lock(files: TableFiles, options: LockOptions) -> Lock:
     if not files.storage.can_create_exclusively:
         raise LakedexError(
             f"{files}: the store {files.storage.scheme!r} has no put-if-absent, which the timeline and the "
-            "lock need; write to a local disk or to S3"
+            "lock need; write to a local disk or an object store"
         )
-    if options.provider == "StorageBasedLockProvider":
+    is_remote = files.storage.scheme not in ("file", "memory")
+    provider = options.provider or ("StorageBasedLockProvider" if is_remote and options.path is None else "")
+    poll = max(options.poll, _REMOTE_POLL_S) if is_remote else options.poll
+    if provider == "StorageBasedLockProvider":
         return StorageLock(
             files,
             timeout_s=options.wait,
-            poll_s=options.poll,
+            poll_s=poll,
             validity_s=options.validity,
             renew_s=options.renewal,
         )
@@ -533,7 +620,7 @@ def table_lock(files: TableFiles, options: LockOptions) -> Lock:
     return TableLock(
         files,
         timeout_s=options.wait,
-        poll_s=options.poll,
+        poll_s=poll,
         expire_minutes=options.expire_minutes,
         folder=folder,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from lakedex.errors import LakedexError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.io.locks import TableLock
 from lakedex.io.storage import Storage, TableFiles
 

@@ -35,6 +35,7 @@ __all__ = [
     "VersionChangedError",
     "WrappedReader",
     "first_argument",
+    "merged_ranges",
     "read_coalesced",
     "storage_error",
     "typed_failures",
@@ -163,6 +164,29 @@ class TableFiles:
         return self.path(".hoodie/.temp", instant)
 
 
+def merged_ranges(ranges: Sequence[tuple[int, int]], *, max_gap: int) -> list[tuple[int, int, list[int]]]:
+    """Merge half-open ranges whose gaps are cheaper to read than another request.
+
+    Args:
+        ranges: ``[start, end)`` pairs in any order; they may overlap; an empty one is left out.
+        max_gap: Largest gap in bytes within a merged range.
+
+    Returns:
+        Start and end of each merged range, ascending, and the places in ``ranges`` of those it covers.
+    """
+    merged: list[tuple[int, int, list[int]]] = []
+    for start, end, index in sorted((start, end, index) for index, (start, end) in enumerate(ranges) if end > start):
+        if start < 0:
+            raise ValueError(f"byte range [{start}, {end}) starts before the file")
+        if merged and start <= merged[-1][1] + max_gap:
+            low, high, covered = merged[-1]
+            covered.append(index)
+            merged[-1] = low, max(high, end), covered
+        else:
+            merged.append((start, end, [index]))
+    return merged
+
+
 def read_coalesced(
     ranges: Sequence[tuple[int, int]], fetch: Callable[[int, int], bytes], *, max_gap: int
 ) -> tuple[list[bytes], int]:
@@ -177,23 +201,12 @@ def read_coalesced(
         Bytes of each range in the caller's order, and the number of ``fetch`` calls.
     """
     results = [b""] * len(ranges)
-    wanted = sorted((start, end, index) for index, (start, end) in enumerate(ranges) if end > start)
-    calls = 0
-    first = 0
-    while first < len(wanted):
-        low, high, _ = wanted[first]
-        if low < 0:
-            raise ValueError(f"byte range [{low}, {high}) starts before the file")
-        last = first + 1
-        while last < len(wanted) and wanted[last][0] <= high + max_gap:
-            high = max(high, wanted[last][1])
-            last += 1
+    merged = merged_ranges(ranges, max_gap=max_gap)
+    for low, high, covered in merged:
         data = fetch(low, high)
-        calls += 1
-        for start, end, index in wanted[first:last]:
-            results[index] = data[start - low : end - low]
-        first = last
-    return results, calls
+        for index in covered:
+            results[index] = data[ranges[index][0] - low : ranges[index][1] - low]
+    return results, len(merged)
 
 
 class WrappedReader(io.RawIOBase):

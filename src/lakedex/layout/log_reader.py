@@ -24,7 +24,7 @@ from lakedex.layout.file_slice import LogFile
 from lakedex.parquet.base_file_reader import parquet_columns
 from lakedex.types import RECORD_KEY
 
-__all__ = ["DataRows", "DeletedKeys", "log_keys", "log_schemas", "read_log_files"]
+__all__ = ["DataRows", "DeletedKeys", "log_headers", "log_keys", "log_schemas", "read_log_files"]
 
 
 SINGLE_READ_BYTES = 1 << 20
@@ -128,6 +128,15 @@ def log_schemas(files: TableFiles, log_files: Sequence[LogFile]) -> list[tuple[L
         if block.block_type != "DELETE":
             found[by_path[opened.path], _required(block, "SCHEMA", opened.path)] = None
     return list(found)
+
+
+def log_headers(files: TableFiles, log: LogFile) -> list[LogBlock]:
+    """The blocks of one log file, without their contents and whatever became of the writes.
+
+    Raises:
+        CorruptFileError: The file is damaged in a way that an interrupted writer does not explain.
+    """
+    return _OpenLog(files.storage, files.path(log.relative_path), log.size, False).blocks if log.size else []
 
 
 def log_keys(files: TableFiles, log: LogFile) -> pa.Array:

@@ -35,6 +35,10 @@ class LocalSession:
     engine: Engine = field(default_factory=LocalEngine)
     rules: SessionRules = DEFAULT_RULES
 
+    def storage_options(self, path: str) -> Mapping[str, str]:
+        """None: the environment has them."""
+        return {}
+
     def keys(self, frame: Any, names: Sequence[str], limit: int) -> None:
         """No DataFrames here."""
         return

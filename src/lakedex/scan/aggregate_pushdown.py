@@ -28,6 +28,7 @@ from lakedex.expr.terms import BoundPredicate
 from lakedex.index.bitmap.aggregates import COUNT, BitmapAggregates
 from lakedex.index.bitmap.loaded_index import LoadedBitmapIndex, load_bitmap_index
 from lakedex.index.bitmap.pruning import MAX_FETCH, Bitmaps
+from lakedex.index.bitmap.slice_files import slice_files
 from lakedex.index.column_stats.pruning import slice_bounds
 from lakedex.index.partition_values import partition_bounds
 from lakedex.index.protocol import DAMAGED
@@ -66,6 +67,8 @@ class AggregatePlan(Report):
         by_bitmaps: answered by its bitmaps.
         by_footers: all of their rows match; answered by the number in the file.
         scanned: read.
+        log_slices: slices with log files among all of them.
+        merged: of these, slices that were left to be merged with their log files.
         not_asked: left when the answer was known.
         requests, bytes_read: what reading the index took after the pruning.
         rows_scanned, bytes_scanned: rows that were read, and the stored size of their columns.
@@ -80,6 +83,8 @@ class AggregatePlan(Report):
     by_bitmaps: int = 0
     by_footers: int = 0
     scanned: int = 0
+    log_slices: int = 0
+    merged: int = 0
     not_asked: int = 0
     requests: int = 0
     bytes_read: int = 0
@@ -110,9 +115,14 @@ class AggregatePlan(Report):
             )
             if count
         ]
-        worth = [Notice(f"bitmaps of {counted(self.not_worth, 'file')} not worth reading")] if self.not_worth else []
+        notes = [Notice(f"bitmaps of {counted(self.not_worth, 'file')} not worth reading")] if self.not_worth else []
+        if self.log_slices:
+            known = self.log_slices - self.merged
+            notes.append(
+                Notice(f"of {counted(self.log_slices, 'slice')} with log files {known:,} answered without reading them")
+            )
         answer = Facts([("answer", f"{self.description} · {self.seconds * 1000:.0f} ms")])
-        return replace(plan, blocks=[*plan.blocks, answer, Grid(("source", "files", "read"), rows), Notices(worth)])
+        return replace(plan, blocks=[*plan.blocks, answer, Grid(("source", "files", "read"), rows), Notices(notes)])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -265,6 +275,8 @@ class _QueryRun:
         if loaded is not None:
             left = self._ask_index(loaded, rows, bounds)
         index = counted - before
+        has_logs = q.snapshot.view().table.has_logs[rows]
+        self.done |= {"log_slices": int(has_logs.sum()), "merged": int((has_logs & left).sum())}
         is_complete = not q.index_only or not left.any()
         if is_complete and not self.is_answered():
             left &= ~self._ask_footers(rows, left, bounds)
@@ -294,8 +306,8 @@ class _QueryRun:
         """Answer slices by the bitmap index; gives those that are left."""
         q, coverage = self.query, loaded.coverage
         with coverage.lock:
-            files = loaded.files(q.snapshot, rows)
-            found = BitmapAggregates(coverage, files, q.predicate, q.columns, loaded.columns, bounds)
+            known = slice_files(coverage, q.snapshot, rows)
+            found = BitmapAggregates(coverage, known.files, q.predicate, q.columns, loaded.columns, bounds, known.logs)
             self.done |= {"ruled_out": int(found.none.sum()), "by_counts": int(found.by_counts.sum())}
             self.tally.add(found.from_counts())
             if q.stop_at is not None and int(found.least.sum()) >= q.stop_at:

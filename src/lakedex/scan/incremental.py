@@ -45,7 +45,7 @@ __all__ = [
     "incremental_snapshot",
     "moment_of",
     "require_commits_in_rows",
-    "slices_of",
+    "state_of",
     "written_files",
 ]
 
@@ -143,7 +143,7 @@ def incremental_snapshot(
         )
     if old:
         return _full(newest, [*old, *inside])
-    found, missing = _state_of(newest, inside, end)
+    found, missing = state_of(newest, inside, end)
     if missing and fallback is None:
         raise _cleaned(newest, commits, start, end, missing)
     if missing:
@@ -246,7 +246,7 @@ def written_files(snapshot: Snapshot, commits: Sequence[Commit]) -> dict[tuple[s
     return {group: name for group, name in newest.items() if group not in replaced}
 
 
-def slices_of(snapshot: Snapshot, commits: Sequence[Commit]) -> tuple[list[FileSlice], list[str]]:
+def _slices_of(snapshot: Snapshot, commits: Sequence[Commit]) -> tuple[list[FileSlice], list[str]]:
     """The newest files that commits wrote, and the paths of those that are gone."""
     wanted = written_files(snapshot, commits)
     listing = snapshot.listing(sorted({partition for partition, _ in wanted})) if wanted else {}
@@ -265,15 +265,22 @@ def slices_of(snapshot: Snapshot, commits: Sequence[Commit]) -> tuple[list[FileS
     return slices, missing
 
 
-def _state_of(newest: Snapshot, commits: Sequence[Commit], end: str | None) -> tuple[Snapshot, list[str]]:
-    """The table with the slices of a range, and what is gone of them: files; file groups of a merge-on-read table."""
+def state_of(newest: Snapshot, commits: Sequence[Commit], end: str | None) -> tuple[Snapshot, list[str]]:
+    """The table with the slices of a range, and what is gone of them: files; file groups of a merge-on-read table.
+
+    Args:
+        newest: the table now.
+        commits: those of the range.
+        end: its end, as of which slices of a merge-on-read table are; None for as they are now.
+    """
     if newest.config.table_type != TableType.MERGE_ON_READ:
-        slices, missing = slices_of(newest, commits)
+        slices, missing = _slices_of(newest, commits)
         return newest.with_slices(slices), missing
     state = newest if end is None else newest.completed_by(end)
     groups = set(written_files(newest, commits))
-    there = {(item.partition, item.file_id): item for item in state.slices({partition for partition, _ in groups})}
-    lost = (groups - there.keys()) | (groups & set(missing_versions(state, newest)))
+    partitions = {partition for partition, _ in groups}
+    there = {(item.partition, item.file_id): item for item in state.slices(partitions)}
+    lost = (groups - there.keys()) | (groups & set(missing_versions(state, newest, partitions)))
     slices = [there[group] for group in sorted(groups - lost)]
     return state.with_slices(slices), [join_path(*group) for group in sorted(lost)]
 
@@ -308,7 +315,7 @@ def _cleaned(
     """The error for files that the cleaner took, with the bounds nearest to the wanted ones that still work."""
 
     def whole(low: str, high: str | None) -> bool:
-        return not _state_of(newest, _between(commits, low, high), high)[1]
+        return not state_of(newest, _between(commits, low, high), high)[1]
 
     starts = [commit.time for commit in _between(commits, start, end)]
     ends = [commit.time for commit in commits if end is not None and commit.time > end]

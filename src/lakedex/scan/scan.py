@@ -17,6 +17,7 @@ from lakedex.expr.conditions import as_sql
 from lakedex.expr.nodes import Column, Predicate, all_of
 from lakedex.expr.parser import bind
 from lakedex.expr.terms import BoundPredicate, to_spark_sql
+from lakedex.io.retries import with_one_budget
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.names import join_path
 from lakedex.parallel import stream_ordered
@@ -86,6 +87,7 @@ class FileScanTask:
         return pa.Table.from_batches(iter_slice_rows(self.reader, self.slice), self.reader.schema)
 
 
+@with_one_budget
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
     """Rows of a table under a condition; made by :meth:`lakedex.Table.scan`.

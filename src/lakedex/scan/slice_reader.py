@@ -23,6 +23,7 @@ from lakedex.index.protocol import RowSelection
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice
 from lakedex.parquet.base_file_reader import BaseFileReader, FooterCache, open_for_scan
+from lakedex.parquet.base_rows import BaseRows
 from lakedex.parquet.conform import conform_stored
 from lakedex.scan.late_materialization import BATCH_ROWS, LateMaterializer, SelectivityTracker
 from lakedex.snapshot.merge_on_read import MergeSettings, iter_merged_slice
@@ -119,7 +120,7 @@ class SliceReader:
         Positions in a file of other row groups than the index knows mean nothing.
         """
         selection = self.selections.get(base_file) if self.use_indexes else None
-        if selection is not None and [group.rows for group in selection.groups] != list(rows_per_group):
+        if selection is not None and not selection.is_of(rows_per_group):
             selection = None
         predicate = None if selection is not None and selection.is_exact else self.predicate
         return predicate, self._columns(predicate), selection
@@ -281,15 +282,25 @@ def _selected(
 
 
 def _merged_rows(reader: SliceReader, item: FileSlice, part: Part, seen: ReadCount) -> Iterator[pa.RecordBatch]:
-    """Rows of a slice with log files. It is read whole, as its first part: what a row group holds, a log may change."""
+    """Rows of a slice with log files, as its first part: what a row group holds, a log may change.
+
+    Of the base file all rows are read, or those of a selection: they may match, or a log record is for them.
+    """
     if part.index:
         return
     if reader.merge is None:
         raise InvalidInputError(f"{reader.files}: {item.name} has log files, and no settings to merge them were given")
     # Without any column a batch would not say how many rows it has.
     columns = [*reader.needed, *([] if len(reader.needed) else [reader.table_columns.field(RECORD_KEY)])]
-    seen.bytes_read += item.size
-    merged = iter_merged_slice(reader.files, item, pa.schema(columns), reader.merge)
+    selection = reader.selections.get(item.name) if reader.use_indexes else None
+    if selection is None or item.base_file is None or selection.logs != tuple(log.name for log in item.log_files):
+        seen.bytes_read += item.size
+        rows = None
+    else:
+        groups = [selection.groups[number].size for number in selection.kept_groups()]
+        seen.bytes_read += item.size - item.base_file.size + sum(groups)
+        rows = BaseRows(selection.rows, tuple(group.rows for group in selection.groups))
+    merged = iter_merged_slice(reader.files, item, pa.schema(columns), reader.merge, rows)
     for stored in merged:
         seen.rows += stored.num_rows
         batch = _matching(reader.predicate, stored)

@@ -5,6 +5,9 @@ tables before version 8 requested time. Unlike a range it reads each commit by i
 wrote, so that the rows do not depend on where one batch ends and the next begins. Rows that a later commit of the same
 batch has updated or deleted are there too; deletes are not.
 
+On merge-on-read tables a commit's rows are those of the merged slices that it wrote to, as of its completion: whole
+rows where it has written partial updates, and none that came too late. Compactions have no rows of their own.
+
 Before version 8 a commit may complete out of turn, so a stream waits before a write that is still open. From version 8
 on a commit is never earlier than those that are complete.
 
@@ -20,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.codec.table_paths import check_instant
-from lakedex.errors import InvalidInputError, LakedexError, SchemaMismatchError, UnsupportedFeatureError
+from lakedex.errors import InvalidInputError, LakedexError, SchemaMismatchError
 from lakedex.expr.nodes import Predicate
 from lakedex.expr.parser import bind
 from lakedex.expr.terms import BoundPredicate
@@ -31,11 +34,12 @@ from lakedex.scan.incremental import (
     archived_commits,
     moment_of,
     require_commits_in_rows,
-    slices_of,
+    state_of,
     written_files,
 )
 from lakedex.scan.slice_reader import SliceReader, iter_slice_rows
 from lakedex.scan.time_travel import require_versions
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
@@ -61,7 +65,7 @@ LATEST = "latest"
 """The start of a stream that has only what is committed after it."""
 
 
-_CLUSTER = "CLUSTER"
+_SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
 """``WriteOperationType`` of commits that only move rows."""
 
 
@@ -143,10 +147,12 @@ class StreamFiles:
     Attributes:
         instant: the commit whose rows are read; None for all rows of the files.
         slices: the files.
+        merge: how their log files are merged; None for a table without any.
     """
 
     instant: str | None
     slices: tuple[FileSlice, ...]
+    merge: MergeSettings | None = None
 
 
 def first_position(newest: Snapshot, start: Start) -> Position:
@@ -154,15 +160,10 @@ def first_position(newest: Snapshot, start: Start) -> Position:
 
     Raises:
         InvalidInputError: a start that is neither an instant nor a time.
-        UnsupportedFeatureError: a table without the instants of its rows, or a merge-on-read table.
+        UnsupportedFeatureError: a table without the instants of its rows, or with rows that lakedex cannot merge.
     """
     require_commits_in_rows(newest)
-    if newest.config.table_type == TableType.MERGE_ON_READ:
-        raise UnsupportedFeatureError(
-            f"{newest.files}: streams of a merge-on-read table are not done yet; ask for changes(since), or read it "
-            "with Hudi",
-            feature="streams of merge-on-read tables",
-        )
+    _merging(newest, newest)
     value = start.after if start.after is not None else start.at
     if value is None or value.strip().lower() == LATEST:
         return BEGIN
@@ -256,16 +257,19 @@ def files_between(newest: Snapshot, start: Position, end: Position, begin: Start
             raise InvalidInputError(f"the checkpoint's offsets do not go together: {start} and {end}")
         done = (start.files or 0) if start.kind == "state" else 0
         slices = _state_files(newest, end)[done : end.files]
-        return [StreamFiles(None, tuple(slices))] if slices else []
+        merge = _merging(newest, newest.completed_by(end.time))
+        return [StreamFiles(None, tuple(slices), merge)] if slices else []
     found = []
     for commit in _commits_after(newest, start, end):
-        slices, missing = slices_of(newest, [commit]) if _written(newest, commit) else ([], [])
+        if not _written(newest, commit):
+            continue
+        state, missing = state_of(newest, [commit], commit.time)
         if missing:
             raise _gone(newest, f"the cleaner took {len(missing)} files of commit {commit.requested}")
         first = start.files or 0 if commit.requested == start.instant else 0
         last = end.files if commit.requested == end.instant else None
-        if chosen := slices[first:last]:
-            found.append(StreamFiles(commit.requested, tuple(chosen)))
+        if chosen := _in_order(state)[first:last]:
+            found.append(StreamFiles(commit.requested, tuple(chosen), _merging(newest, state)))
     return found
 
 
@@ -276,6 +280,7 @@ def iter_stream_rows(reader: SliceReader, files: StreamFiles) -> Iterator[pa.Rec
         reader: what is wanted of each row.
         files: a share of a batch.
     """
+    reader = replace(reader, merge=files.merge)
     if files.instant is not None:
         of_commit = bind(
             f"{COMMIT_TIME} = '{check_instant(files.instant, str(reader.files))}'", reader.table_columns
@@ -402,7 +407,7 @@ def _inside(commits: Sequence[Commit], start: Position, end: Position | None) ->
 
 def _written(newest: Snapshot, commit: Commit) -> Mapping[tuple[str, str], str]:
     """Files with rows of the commit's own."""
-    if newest.timeline.commit_metadata(commit.requested).operation == _CLUSTER:
+    if newest.timeline.commit_metadata(commit.requested).operation in _SERVICES:
         return {}
     return written_files(newest, [commit])
 
@@ -417,7 +422,18 @@ def _state_files(newest: Snapshot, position: Position) -> list[FileSlice]:
         raise _gone(
             newest, f"the cleaner took files of the state at {position.instant}, with which it began"
         ) from error
+    return _in_order(state)
+
+
+def _in_order(state: Snapshot) -> list[FileSlice]:
     return sorted(state.slices(), key=lambda item: (item.partition, item.file_id))
+
+
+def _merging(newest: Snapshot, state: Snapshot) -> MergeSettings | None:
+    """How log files of a state are merged, in the columns that the table has now; None for copy-on-write."""
+    if newest.config.table_type != TableType.MERGE_ON_READ:
+        return None
+    return replace(MergeSettings.of(state), schema=read_columns(newest.schema))
 
 
 # -------------------------------------------------------------------------------------------------------- errors
@@ -452,7 +468,7 @@ def _first_left(newest: Snapshot) -> str | None:
     """The first commit from which on the files of all are there."""
     found = None
     for commit in reversed(_settled(newest)):
-        if _written(newest, commit) and slices_of(newest, [commit])[1]:
+        if _written(newest, commit) and state_of(newest, [commit], commit.time)[1]:
             break
         found = commit.requested
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from lakedex.errors import InvalidInputError
 from lakedex.layout.file_slice import FileSlice
@@ -85,7 +85,9 @@ def require_settled(newest: Snapshot, moment: str, what: str) -> None:
             )
 
 
-def missing_versions(snapshot: Snapshot, newest: Snapshot | None = None) -> list[Group]:
+def missing_versions(
+    snapshot: Snapshot, newest: Snapshot | None = None, partitions: Collection[str] | None = None
+) -> list[Group]:
     """File groups, as (partition, file id), whose version at ``snapshot.as_of`` is gone.
 
     A version can only have been cleaned if a later commit wrote a base file of the group or replaced it. Such commits
@@ -94,16 +96,18 @@ def missing_versions(snapshot: Snapshot, newest: Snapshot | None = None) -> list
     Args:
         snapshot: the state.
         newest: the table now, where the state leaves out commits that were requested before ``snapshot.as_of``.
+        partitions: those that matter; None for all.
     """
     if snapshot.as_of is None:
         return []
-    needed = _versions_overwritten(snapshot, snapshot.as_of, (newest or snapshot).timeline)
+    found = _versions_overwritten(snapshot, snapshot.as_of, (newest or snapshot).timeline)
+    needed = {group: version for group, version in found.items() if partitions is None or group[0] in partitions}
     if not needed:
         return []
     going = snapshot.timeline.files_being_cleaned()
     there = {
         (item.partition, item.file_id): _instants(item)
-        for item in snapshot.slices()
+        for item in snapshot.slices(partitions)
         if going.isdisjoint((item.partition, file.name) for file in item.files)
     }
     return sorted(

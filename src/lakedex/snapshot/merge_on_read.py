@@ -38,6 +38,7 @@ from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.log_reader import DataRows, DeletedKeys, read_log_files
 from lakedex.parquet.base_file_reader import iter_base_file
+from lakedex.parquet.base_rows import BaseRows, iter_base_rows
 from lakedex.parquet.conform import conform_stored
 from lakedex.snapshot.partial_updates import LogRecords, merge_records
 from lakedex.snapshot.schema import read_columns
@@ -318,7 +319,7 @@ def _check_merging(snapshot: Snapshot) -> None:
 
 
 def iter_merged_slice(
-    files: TableFiles, item: FileSlice, needed: pa.Schema, merge: MergeSettings
+    files: TableFiles, item: FileSlice, needed: pa.Schema, merge: MergeSettings, rows: BaseRows | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file slice, its log records merged in.
 
@@ -327,6 +328,7 @@ def iter_merged_slice(
         item: the slice.
         needed: columns of the batches: some of ``merge.schema``.
         merge: of the table.
+        rows: those of the base file that are wanted; None for all.
 
     Raises:
         CorruptFileError: a damaged file; what an interrupted writer leaves in a log file is skipped, as in Hudi.
@@ -340,8 +342,8 @@ def iter_merged_slice(
         extra = [merge.schema.field(name) for name in (RECORD_KEY, *merge.ordering_fields) if name not in read.names]
         stored_schema = pa.schema([*read, *extra])
         path = files.path(item.base_file.relative_path)
-        rows = min(max(BATCH_ROWS, log.keys_count), _MAX_BATCH_ROWS)
-        for stored in iter_base_file(files.storage, path, stored_schema.names, batch_rows=rows):
+        size = min(max(BATCH_ROWS, log.keys_count), _MAX_BATCH_ROWS)
+        for stored in iter_base_rows(files.storage, path, stored_schema.names, rows, batch_rows=size):
             batch = log.mask_base(conform_stored(stored, stored_schema))
             if batch.num_rows:
                 yield batch.select(needed.names)

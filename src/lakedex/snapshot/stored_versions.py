@@ -35,17 +35,21 @@ class StoredVersions:
         live: whether the slice has a row of the key.
         known: whether it has any version of it, a deleted one too.
         repeated: whether the base file has several rows of the key.
+        log_loses: whether the base file's row counts though log files have records of the key.
         rows: ordering columns, and others that were asked for, of the live row; null where there is none.
         bound: the ordering values, as ``sortable`` gives them, that a new row must not be below: those of the live row,
             or of the deleted one.
+        merges_partially: whether the slice's log files have partial updates, of any key.
     """
 
     position: IntArray
     live: BoolArray
     known: BoolArray
     repeated: BoolArray
+    log_loses: BoolArray
     rows: pa.Table
     bound: list[pa.Array]
+    merges_partially: bool = False
 
 
 def stored_versions(
@@ -101,7 +105,8 @@ def _in_base(
 def _merged(keys: pa.Array, position: IntArray, repeated: BoolArray, base: pa.Table, log: MergedLog) -> StoredVersions:
     in_base = position >= 0
     if log.keys is None:
-        return StoredVersions(position, in_base, in_base, repeated, base, _sortable(base, log.ordering_fields))
+        none, bound = np.zeros(len(keys), bool), _sortable(base, log.ordering_fields)
+        return StoredVersions(position, in_base, in_base, repeated, none, base, bound)
     place = pc.index_in(keys, value_set=log.keys)
     in_log = place.is_valid().to_numpy(zero_copy_only=False)
     at = place.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -121,7 +126,8 @@ def _merged(keys: pa.Array, position: IntArray, repeated: BoolArray, base: pa.Ta
             for name, *both in zip(base.schema.names, from_log.columns, base.columns, strict=True)
         ]
         rows = pa.table(columns, schema=base.schema)
-    return StoredVersions(position, live, in_base | in_log, repeated, rows, bound)
+    partially = log.partial is not None
+    return StoredVersions(position, live, in_base | in_log, repeated, in_log & ~wins, rows, bound, partially)
 
 
 def _either(first: BoolArray, one: pa.Array, other: pa.Array) -> pa.Array:

@@ -32,7 +32,7 @@ from lakedex.expr.nodes import Predicate, all_of
 from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import BoundPredicate, depends_on_zone, to_sql, unknown_texts
 from lakedex.expr.types import NotPrunableError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.layout.file_slice import FileSlice
 from lakedex.scan.incremental import EARLIEST, incremental_snapshot
 from lakedex.scan.plan import plan_scan

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from lakedex.errors import LakedexError, OptionError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.spark.option_names import matched, switch
 from lakedex.spark.schema import spark_to_arrow
 from lakedex.spark.session import short_errors

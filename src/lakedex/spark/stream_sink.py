@@ -19,7 +19,7 @@ from pyspark.sql import datasource
 from pyspark.sql.types import StructType
 
 from lakedex.errors import InvalidInputError, LakedexError, OptionError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.spark.data_source_writer import checked_area, parse_write_options, remove_area
 from lakedex.spark.option_names import matched
 from lakedex.spark.schema import spark_to_arrow

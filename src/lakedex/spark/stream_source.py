@@ -10,6 +10,7 @@ Memory: a task holds one batch of rows; planning holds the file list.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -17,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from lakedex.arrow_types import conform
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
-from lakedex.io.fsspec import open_storage
-from lakedex.scan.stream import Limits, Position, StreamFiles, TableStream, iter_stream_rows
+from lakedex.io.locations import open_storage
+from lakedex.scan.stream import Limits, Position, TableStream, iter_stream_rows
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.data_source import (
@@ -132,7 +133,7 @@ class _StreamReader(DataSourceStreamReader):
         """The files of a batch, small ones together."""
         with short_errors():
             return [
-                InputPartition(StreamFiles(files.instant, slices))
+                InputPartition(replace(files, slices=slices))
                 for files in self._planning.files(Position.from_json(start), Position.from_json(end))
                 for slices in packed(files.slices)
             ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from lakedex.display.result_table import ResultTable
 from lakedex.index.registry import index_stats, list_indexes
+from lakedex.io.retries import with_one_budget
 from lakedex.maintenance import index_lifecycle
 from lakedex.maintenance.index_validation import validate_index
 from lakedex.reports import IndexResult, IndexStats, ValidationReport
@@ -22,6 +23,7 @@ __all__ = ["Indexes"]
 Partitions = Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any] | None
 
 
+@with_one_budget
 @dataclass(frozen=True, slots=True, repr=False)
 class Indexes:
     """The indexes of one table; made by :attr:`lakedex.Table.indexes`."""

@@ -16,6 +16,7 @@ from lakedex.codec.column_bounds import unwrap_stat
 from lakedex.display.result_table import Column, ResultTable
 from lakedex.errors import InvalidInputError
 from lakedex.index.bitmap.stats import bitmap_stats_table
+from lakedex.io.retries import with_one_budget
 from lakedex.metadata.records import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS, bloom_key, is_deleted
 from lakedex.scan.time_travel import snapshot_at
 from lakedex.snapshot.schema import read_columns
@@ -28,6 +29,7 @@ from lakedex.timeline.commit_metadata import CommitMetadata, decode_commit_metad
 __all__ = ["Inspect"]
 
 
+@with_one_budget
 @dataclass(frozen=True, slots=True)
 class Inspect:
     """The content of one snapshot, as Arrow tables; made by :attr:`lakedex.Table.inspect`.

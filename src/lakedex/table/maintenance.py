@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from lakedex.display.result_table import ResultTable
 from lakedex.errors import InvalidInputError
+from lakedex.io.retries import with_one_budget
 from lakedex.maintenance.clean import CleanResult, clean
 from lakedex.maintenance.compaction import TableCompaction, compact_table, unschedule
 from lakedex.maintenance.metadata_rebuild import rebuild_metadata
@@ -40,6 +41,7 @@ from lakedex.write.clustering import ClusteringResult, cluster
 __all__ = ["Maintenance"]
 
 
+@with_one_budget
 @dataclass(frozen=True, slots=True, repr=False)
 class Maintenance:
     """The services of one table; made by :attr:`lakedex.Table.maintenance`."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from lakedex.display.blocks import Card, Code
 from lakedex.display.html import card_html
+from lakedex.io.retries import with_one_budget
 from lakedex.reports import WriteResult
 from lakedex.table.session import OpenedTable, Options, Txn
 from lakedex.tagging.keyed_rows import RowAction
@@ -17,6 +18,7 @@ from lakedex.write.merge_into import MergeSession, explain_merge, merge_into
 __all__ = ["MergeBuilder"]
 
 
+@with_one_budget
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MergeBuilder:
     """A merge with its clauses; each method returns a new one with one more clause, :meth:`execute` runs it.

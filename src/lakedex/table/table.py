@@ -11,10 +11,9 @@ import pyarrow as pa
 from lakedex.codec.comments import with_comments
 from lakedex.display.html import card_html
 from lakedex.display.text import card_text
-from lakedex.engine import Engine
 from lakedex.errors import InvalidInputError
-from lakedex.io.fsspec import open_storage
-from lakedex.local.session import LocalSession
+from lakedex.io.locations import StorageOptions, open_storage
+from lakedex.io.retries import with_one_budget
 from lakedex.options import parse_options
 from lakedex.reports import WriteResult
 from lakedex.scan.incremental import incremental_snapshot
@@ -49,15 +48,18 @@ Path = str | os.PathLike[str]
 Partitions = Sequence[str | Mapping[str, Any]] | str | Mapping[str, Any]
 
 
-def _context(path: Path, engine: Engine, options: Options = None) -> TableContext:
+def _context(
+    path: Path, session: Session, storage_options: StorageOptions = None, options: Options = None
+) -> TableContext:
     if not isinstance(path, str | os.PathLike):
         raise InvalidInputError(
             f"path is a str or os.PathLike, not {type(path).__name__}: Table.create(path, spark=spark)"
         )
-    files = open_storage(path)
-    return TableContext(files, engine, dict(options or {}))
+    files = open_storage(path, session.storage_options(os.fspath(path)) if storage_options is None else storage_options)
+    return TableContext(files, session.engine, dict(options or {}))
 
 
+@with_one_budget
 class Table:
     """A Hudi table and the engine that works on it.
 
@@ -93,6 +95,7 @@ class Table:
         comment: str | None = None,
         properties: Mapping[str, str] | None = None,
         exist_ok: bool = False,
+        storage_options: StorageOptions = None,
         options: Options = None,
     ) -> Table:
         """Create an empty table, of version 8 unless ``hoodie.write.table.version`` says 6 or 9.
@@ -114,6 +117,9 @@ class Table:
             properties: names and texts of yours, kept in ``hoodie.properties``; ``lakedex.default.<column>`` is the
                 literal that an ``INSERT`` of Spark SQL writes for a column that it leaves out.
             exist_ok: open an existing table instead of failing.
+            storage_options: how the object store of ``path`` is reached: credentials, endpoint, region, by the names of
+                environment variables or of Hadoop (docs/object_stores.md). None takes those of the Spark session, and
+                else of the environment.
             options: ``hoodie.*`` options, kept for this object's writes.
 
         Returns:
@@ -130,7 +136,7 @@ class Table:
             'rides'
         """
         session = open_session(spark)
-        context = _context(path, session.engine, options)
+        context = _context(path, session, storage_options, options)
         create_table(
             context,
             name=name,
@@ -147,12 +153,15 @@ class Table:
         return cls(context, session)
 
     @classmethod
-    def open(cls, path: Path, *, spark: Any = None, options: Options = None) -> Table:
+    def open(
+        cls, path: Path, *, spark: Any = None, storage_options: StorageOptions = None, options: Options = None
+    ) -> Table:
         """Open the table at ``path``.
 
         Args:
             path: the table's folder.
             spark: a SparkSession; None works without Spark.
+            storage_options: how the object store of ``path`` is reached, as in :meth:`create`.
             options: ``hoodie.*`` options, kept for this object's writes.
 
         Returns:
@@ -168,16 +177,18 @@ class Table:
         """
         session = open_session(spark)
         parse_options(options)
-        context = _context(path, session.engine, options)
+        context = _context(path, session, storage_options, options)
         require_readable(context.snapshot().config)
         return cls(context, session)
 
     @classmethod
-    def is_table(cls, path: Path) -> bool:
+    def is_table(cls, path: Path, *, spark: Any = None, storage_options: StorageOptions = None) -> bool:
         """Whether the folder holds a Hudi table.
 
         Args:
             path: a folder, which need not exist.
+            spark: a SparkSession, for the storage options that it has; None needs none.
+            storage_options: how the object store of ``path`` is reached, as in :meth:`create`.
 
         Returns:
             True for a table of any version.
@@ -186,7 +197,7 @@ class Table:
             >>> Table.is_table(table.path)
             True
         """
-        return is_table(_context(path, LocalSession().engine))
+        return is_table(_context(path, open_session(spark), storage_options))
 
     # -------------------------------------------------------------------------------------------------- properties
 
@@ -406,7 +417,7 @@ class Table:
             snapshot, session = self.snapshot(), opened.session
             checked = operations.check_assignments(snapshot, set, case_sensitive=session.rules.case_sensitive)
             rows = session.changed(snapshot, self._condition(where), checked)
-            return operations.update_stored(opened.context, rows, parsed, snapshot.last_completion_time)
+            return operations.update_stored(opened.context, rows, parsed, snapshot.last_completion_time, checked)
 
         return opened.commit(Operation.UPSERT, parsed, write)
 

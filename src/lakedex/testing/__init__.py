@@ -20,19 +20,26 @@ if TYPE_CHECKING:
         FaultyStorage,
         LatencyStorage,
         StorageWrapper,
+        create_table,
         open_table,
     )
+    from lakedex.testing.store_model import FaultSchedule, ModelClock, StoreModel, StoreRequest
     from lakedex.testing.strategies import frames, predicates, schemas
     from lakedex.testing.table_machine import TableMachine
 
 __all__ = [
     "CountingStorage",
+    "FaultSchedule",
     "Faults",
     "FaultyStorage",
     "LatencyStorage",
+    "ModelClock",
     "StorageTests",
     "StorageWrapper",
+    "StoreModel",
+    "StoreRequest",
     "TableMachine",
+    "create_table",
     "frames",
     "open_table",
     "predicates",
@@ -47,8 +54,10 @@ _EXPORTS = {
         "FaultyStorage",
         "LatencyStorage",
         "StorageWrapper",
+        "create_table",
         "open_table",
     ),
+    "store_model": ("FaultSchedule", "ModelClock", "StoreModel", "StoreRequest"),
     "strategies": ("frames", "predicates", "schemas"),
     "table_machine": ("TableMachine",),
 }

@@ -17,6 +17,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
 
+import pyarrow as pa
+
 from lakedex.engine import Engine
 from lakedex.io.local import LocalStorage
 from lakedex.io.storage import (
@@ -34,8 +36,17 @@ from lakedex.local.session import LocalSession
 from lakedex.snapshot.snapshot import TableContext
 from lakedex.table.table import Table
 from lakedex.types import IoCount
+from lakedex.write.create_table import create_table as write_new_table
 
-__all__ = ["CountingStorage", "Faults", "FaultyStorage", "LatencyStorage", "StorageWrapper", "open_table"]
+__all__ = [
+    "CountingStorage",
+    "Faults",
+    "FaultyStorage",
+    "LatencyStorage",
+    "StorageWrapper",
+    "create_table",
+    "open_table",
+]
 
 
 def open_table(
@@ -63,6 +74,53 @@ def open_table(
     """
     engine = engine or LocalEngine(2)
     return Table(TableContext(TableFiles(storage, os.fspath(path)), engine, options or {}), LocalSession(engine))
+
+
+def create_table(
+    path: str,
+    storage: Storage,
+    schema: pa.Schema,
+    *,
+    record_key: str | None,
+    engine: Engine | None = None,
+    options: Mapping[str, str] | None = None,
+    partition_by: Sequence[str] = (),
+    ordering_by: Sequence[str] = (),
+    table_type: str = "cow",
+) -> Table:
+    """Create a table without Spark on a given storage.
+
+    Args:
+        path: folder of the table.
+        storage: storage of all reads and writes.
+        schema: columns of the table.
+        record_key: column of the key; None makes a keyless table.
+        engine: as in :func:`open_table`.
+        options: ``hoodie.*`` options of all calls.
+        partition_by: as in :meth:`lakedex.Table.create`.
+        ordering_by: as in :meth:`lakedex.Table.create`.
+        table_type: as in :meth:`lakedex.Table.create`.
+
+    Returns:
+        The table.
+
+    Example:
+        >>> create_table("s3://model/t", StoreModel().storage(), trips.schema, record_key="id").name
+        't'
+    """
+    table = open_table(path, storage, engine, options)
+    write_new_table(
+        table.context,
+        name=None,
+        schema=schema,
+        record_key=None if record_key is None else (record_key,),
+        partition_by=partition_by,
+        ordering_by=ordering_by,
+        table_type=table_type,
+        exist_ok=False,
+        options=options,
+    )
+    return table
 
 
 @typed_failures(OPERATIONS, first_argument)

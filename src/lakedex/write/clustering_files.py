@@ -127,8 +127,8 @@ class ClusteredFileWriter:
         records: IncomingRecords,
         collectors: Mapping[str, Collector],
         output: FileOutput,
-    ) -> WrittenFile | None:
-        """Write the group's file; None if there is no row."""
+    ) -> tuple[WrittenFile, ...]:
+        """Write the group's file; none if there is no row."""
         started = time.perf_counter()
         name = str(BaseFileName(target.file_id, str(current_task()), self.instant))
         schema = self.reader.schema
@@ -153,13 +153,13 @@ class ClusteredFileWriter:
                 self._copy(built, item)
             if not built.rows:
                 writer.abort()
-                return None
+                return ()
             summary = writer.close()
         except BaseException:
             writer.abort()
             raise
         written = output.finished(target, name, summary).written(collecting, started)
-        return replace(written, inserted=summary.rows)
+        return (replace(written, inserted=summary.rows),)
 
     def _copy(self, built: _ClusteredFile, item: FileSlice) -> None:
         """Write all rows of a slice as they are."""

@@ -182,14 +182,16 @@ class AttachFile:
 
     Attributes:
         found: columns of the rows.
-        numbers: of files, by the name that their rows have.
+        numbers: of files, by the name that their rows have, or by file id.
         deleted: new rows whose key a log file has deleted, and the numbers that these get: (file, partition, key); None
             for none. They are on the driver and with every task: a merge inserts few of such.
+        by_id: the numbers are by file id, with which the names of files begin.
     """
 
     found: pa.Schema
     numbers: Mapping[str, int]
     deleted: pa.Table | None = None
+    by_id: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -201,6 +203,8 @@ class AttachFile:
         names, numbers = pa.array(list(self.numbers), pa.string()), np.array(list(self.numbers.values()), np.int32)
         for batch in batches:
             located = batch.column(self.found.get_field_index(LOCATED))
+            if self.by_id:
+                located = pc.list_element(pc.split_pattern(located, "_", max_splits=1), 0)
             place = pc.index_in(located, value_set=names)
             lost = pc.and_(place.is_null(), located.is_valid())
             if pc.any(lost).as_py():

@@ -120,7 +120,7 @@ class _SyncBatch:
 
     files: TableFiles
     temp: str
-    results: list[tuple[int, WrittenFile]] = field(default_factory=list)
+    results: list[tuple[int, tuple[WrittenFile, ...]]] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
     metafiles: dict[str, str] = field(default_factory=dict)
     size: int = 0
@@ -176,7 +176,7 @@ class WriteFileGroups:
 
     @property
     def schema(self) -> pa.Schema:
-        """Group number and pickled :class:`~lakedex.index.written_file.WrittenFile`."""
+        """Group number and its pickled :class:`~lakedex.index.written_file.WrittenFile` objects."""
         return RESULT_SCHEMA
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -199,7 +199,7 @@ class WriteFileGroups:
         batch = self._new_batch()
         self._write(batch, 0, target, IncomingRecords(none))
         self._sync(batch)
-        return batch.results[0][1] if batch.results else None
+        return batch.results[0][1][0] if batch.results else None
 
     def _new_batch(self) -> _SyncBatch:
         storage = self.files.storage.batched(self.files.base_path)
@@ -208,9 +208,9 @@ class WriteFileGroups:
     def _write(self, batch: _SyncBatch, number: int, target: FileGroupTarget, records: IncomingRecords) -> None:
         with self._not_left_behind(batch):
             written = self.writer.write(target, records, self.collectors, batch)
-        if written is not None:
+        if written:
             batch.results.append((number, written))
-            batch.size += written.size
+            batch.size += sum(file.size for file in written)
 
     def _finished(self, batch: _SyncBatch) -> Iterator[pa.RecordBatch]:
         """Make a batch durable and hand its results out."""
@@ -268,8 +268,8 @@ class RewriteGroup:
 
 
 def decode_results(table: pa.Table) -> list[WrittenFile]:
-    """One result per group: the first that came, should an engine ever hand over two."""
-    accepted: dict[int, WrittenFile] = {}
+    """The files of each group: those that came first, should an engine ever hand over two results."""
+    accepted: dict[int, tuple[WrittenFile, ...]] = {}
     for number, raw in zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True):
         accepted.setdefault(number, pickle.loads(raw))  # noqa: S301 - our own tasks' results
-    return list(accepted.values())
+    return [file for files in accepted.values() for file in files]

@@ -100,8 +100,8 @@ class FileGroupWriter(Protocol):
         records: IncomingRecords,
         collectors: Mapping[str, Collector],
         output: FileOutput,
-    ) -> WrittenFile | None:
-        """Write one file of a group.
+    ) -> tuple[WrittenFile, ...]:
+        """Write new files of a group.
 
         Args:
             target: the group, with its current base file.
@@ -110,7 +110,7 @@ class FileGroupWriter(Protocol):
             output: where the file goes.
 
         Returns:
-            What was written; None if nothing had to be.
+            The files, in their order; none if nothing had to be written. Of base files there is one at most.
         """
 
 
@@ -191,15 +191,15 @@ class BaseFileGroupWriter:
         records: IncomingRecords,
         collectors: Mapping[str, Collector],
         output: FileOutput,
-    ) -> WrittenFile | None:
-        """Write the group's new base file; None if no row of the old one changes and none is new."""
+    ) -> tuple[WrittenFile, ...]:
+        """Write the group's new base file; none if no row of the old one changes and none is new."""
         started = time.perf_counter()
         name = BaseFileName(target.file_id, str(current_task()), self.instant)
         with self._stored(target) as stored:
             schema = self._schema_of(None if stored is None else stored.footer, records.rows, collectors)
             incoming = self.incoming(records, target.file_id, str(name), schema)
             if target.base is None and incoming.inserts().num_rows == 0:
-                return None
+                return ()
             path = output.announce(target, str(name), "CREATE" if target.base is None else "MERGE")
             writer, growth = self._writer(output.files.storage, path, stored, incoming)
             collecting = {index: collector.begin(self.schema) for index, collector in collectors.items()}
@@ -212,12 +212,12 @@ class BaseFileGroupWriter:
                 if target.base is not None and not changed:
                     # Every incoming row was older than the stored one: the file stays as it is.
                     writer.abort()
-                    return None
+                    return ()
                 summary = writer.close()
             except BaseException:
                 writer.abort()
                 raise
-        return replace(
+        written = replace(
             output.finished(target, str(name), summary).written(collecting, started),
             inserted=inserted,
             updated=incoming.updated,
@@ -226,6 +226,7 @@ class BaseFileGroupWriter:
             previous=target.base.name if target.base else None,
             previous_instant=target.base.instant if target.base else None,
         )
+        return (written,)
 
     def _rewrites(self, target: FileGroupTarget) -> bool:
         """Whether the rows are written again as they are: log files may hold older versions of them."""

@@ -10,20 +10,28 @@
   beats all versions before and none after it; then a late row that comes after brings the *stored* row back, as readers
   compare that row with the late one alone. With the row's own value, later rows are compared with that.
 * What log records cannot say is written as a new base file, from the merged rows of the slice: a row whose new ordering
-  value is below the stored one, and keys that the base file has several times.
+  value is below the stored one, keys that the base file has several times, and a deleted key that comes back where log
+  files have partial updates (Java 1.1.1 fails on it: ``OverwriteWithLatestSparkRecordMerger.partialMerge``).
+* An update that sets some columns writes these alone, and those that order rows, as blocks with ``IS_PARTIAL``. Readers
+  merge a key's log records first: a row comes whole where they lose against the base file, or its key was deleted.
+  Indexes see whole rows either way, as bounds of the written columns alone would not say which rows a file can match.
 
 Record positions (version 8 and 9) are those of the slice's base file, which is complete; a block has them if each of
 its records has one. A pending compaction changes nothing in that.
 
-Memory: the incoming rows of one group, what looking them up takes, and one block.
+A data block ends at ``hoodie.logfile.data.block.max.size``; after a block that fills a file beyond
+``hoodie.logfile.max.size`` the next one begins a file with the next number. All deletes are in one block, the last.
+
+Memory: the incoming rows of one group, what looking them up takes, and one block (the content of a Parquet block
+twice).
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import BinaryIO
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -33,26 +41,23 @@ from lakedex.codec.log_block import encode_log_block
 from lakedex.codec.log_records import AvroBlock, delete_block_content, encode_positions, require_ordering_type
 from lakedex.engine import current_task
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.index.written_file import Collector, FileCollector, WrittenFile, WrittenLog
+from lakedex.index.written_file import Collector, LogChanges, WrittenFile, WrittenLog
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import LogFileName, parse_log_file_name
-from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileSummary, ParquetBlock
+from lakedex.options import FileOptions
+from lakedex.parquet.base_file_writer import BaseFileSummary, ParquetBlock
 from lakedex.parquet.conform import decode_dictionary
 from lakedex.snapshot.merge_on_read import MergeSettings, compare, sortable
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.snapshot.stored_versions import StoredVersions, stored_versions
 from lakedex.tagging.keyed_rows import DELETED_HERE, KEY, STAYS_HERE, Effects, MergePolicy, delete_mask
-from lakedex.types import BoolArray, IntArray
+from lakedex.types import META_COLUMNS, BoolArray, IntArray
 from lakedex.write.file_assignment import FileGroupTarget
 from lakedex.write.file_group_writer import BaseFileGroupWriter, FileOutput, IncomingRecords
 from lakedex.write.record_merge import IncomingRows
 
 __all__ = ["LogFileGroupWriter"]
-
-
-BLOCK_BYTES = 256 * 1024 * 1024
-"""``hoodie.logfile.data.block.max.size``."""
 
 
 _ROWS_AT_ONCE = 32_768
@@ -67,28 +72,43 @@ class LogFileGroupWriter:
         avro_schema: of the rows, meta fields included.
         merge: how readers merge log records.
         version: of the table.
-        block_format: of data blocks, ``avro`` or ``parquet``.
-        block_bytes: size of a data block from which on the next one begins.
+        options: format and size of data blocks, size of log files.
+        partial: columns of partial updates in the order of the table, meta columns first; none writes whole rows.
     """
 
     bases: BaseFileGroupWriter
     avro_schema: str
     merge: MergeSettings
     version: int
-    block_format: str = "avro"
-    block_bytes: int = BLOCK_BYTES
+    options: FileOptions
+    partial: tuple[str, ...]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, bases: BaseFileGroupWriter, block_format: str) -> LogFileGroupWriter:
-        """The writer for a table; ``bases`` is that of its base files."""
+    def of(
+        cls,
+        snapshot: Snapshot,
+        bases: BaseFileGroupWriter,
+        options: FileOptions,
+        assigned: Collection[str] | None = None,
+    ) -> LogFileGroupWriter:
+        """The writer for a table.
+
+        Args:
+            snapshot: the table.
+            bases: writes its base files.
+            options: of the write.
+            assigned: columns that the write sets in stored rows; None for all.
+        """
         for name in (merge := MergeSettings.of(snapshot)).ordering_fields:
             require_ordering_type(merge.schema.field(name).type)
+        version = snapshot.config.version
         return cls(
             bases=bases,
             avro_schema=bases.settings.avro_schema,
             merge=merge,
-            version=snapshot.config.version,
-            block_format=block_format,
+            version=version,
+            options=options,
+            partial=_partial_columns(version, merge, bases.schema, options, assigned),
         )
 
     @property
@@ -115,8 +135,8 @@ class LogFileGroupWriter:
         records: IncomingRecords,
         collectors: Mapping[str, Collector],
         output: FileOutput,
-    ) -> WrittenFile | None:
-        """Write the group's new file; None if nothing changes.
+    ) -> tuple[WrittenFile, ...]:
+        """Write the group's new files; none if nothing changes.
 
         Raises:
             InvalidInputError: an ordering value is null, which Hudi's readers cannot compare.
@@ -126,7 +146,6 @@ class LogFileGroupWriter:
         adds = self._policy.effects is Effects.INSERT and target.item is not None and not target.item.log_files
         if not target.appends or adds or target.item is None or target.base is None:
             return self.bases.write(target, records, collectors, output)
-        started = time.perf_counter()
         incoming = self.bases.incoming(records, target.file_id, target.file_id, self.bases.schema)
         columns = self._policy.partition_columns if (incoming.moves == STAYS_HERE).any() else ()
         stored = stored_versions(self._files, target.item, incoming.keys, self.merge, columns)
@@ -141,24 +160,65 @@ class LogFileGroupWriter:
             )
         if change is None:
             return self.bases.write(target, records, collectors, output)
-        if not len(change.data) and not len(change.deletes):
-            return None
-        name, log = self._named(target.item, target.base, target.service)
-        # Java stops at an APPEND marker from version 8 on, and needs it before.
-        path = output.announce(target, str(name), "CREATE" if self.version >= 8 else "APPEND")
-        taking = {index: one.begin(self.bases.schema) for index, one in collectors.items() if one.takes_logs}
-        size = self._write_blocks(output.files, path, target, change, tuple(taking.values()))
-        rows = len(change.data)
-        summary = BaseFileSummary(size=size, rows=rows, bloom=b"", bloom_type="", min_key=None, max_key=None)
-        inserted = int((~stored.live[change.data]).sum())
-        return replace(
-            output.finished(target, str(name), summary).written(taking, started),
-            inserted=inserted,
-            updated=rows - inserted,
-            deleted=len(change.deletes),
-            moved=int((incoming.moves[change.deletes] == DELETED_HERE).sum()),
-            log=log,
-        )
+        return self._write_files(target, target.item, target.base, change, collectors, output)
+
+    def _write_files(
+        self,
+        target: FileGroupTarget,
+        item: FileSlice,
+        base: BaseFile,
+        change: _Change,
+        collectors: Mapping[str, Collector],
+        output: FileOutput,
+    ) -> tuple[WrittenFile, ...]:
+        """Write the blocks of a change to a log file of the slice, and to more of the next numbers once it is full."""
+        name, log = self._named(item, base, target.service)
+        done: list[WrittenFile] = []
+        started, blocks = time.perf_counter(), self._blocks(target, change)
+        block = next(blocks, None)
+        while block is not None:
+            # Java stops at an APPEND marker from version 8 on, and needs it before.
+            path = output.announce(target, str(name), "CREATE" if self.version >= 8 else "APPEND")
+            taking = {index: one.begin(self.bases.schema) for index, one in collectors.items() if one.takes_logs}
+            data, deletes, size = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+            lacking: frozenset[str] = frozenset()
+            with output.files.storage.open_output(path) as file:
+                while block is not None and (size <= self.options.log_file_bytes or block.kind == "DELETE"):
+                    for collector in taking.values():
+                        for rows in block.rows:
+                            collector.add(rows, {})
+                    encoded = encode_log_block(block.kind, block.header, block.content)
+                    file.write(encoded)
+                    size += len(encoded)
+                    lacking |= block.lacking
+                    if block.kind == "DELETE":
+                        deletes = block.numbers
+                    else:
+                        data = np.append(data, block.numbers)
+                    block = next(blocks, None)
+            summary = BaseFileSummary(size=size, rows=len(data), bloom=b"", bloom_type="", min_key=None, max_key=None)
+            inserted = int((~change.stored.live[data]).sum())
+            changes = LogChanges(
+                base_file=base.name,
+                instant=self.bases.instant,
+                positions=change.stored.position[np.concatenate([data, deletes])],
+                deletes=len(deletes),
+                older=len(item.log_files) + len(done),
+                lacking=lacking,
+            )
+            finished = replace(output.finished(target, str(name), summary), log=changes)
+            written = replace(
+                finished.written(taking, started),
+                inserted=inserted,
+                updated=len(data) - inserted,
+                deleted=len(deletes),
+                moved=int((change.incoming.moves[deletes] == DELETED_HERE).sum()),
+                log=log,
+            )
+            done.append(written)
+            name, started = replace(name, version=name.version + 1), time.perf_counter()
+            log = replace(log, version=name.version, log_files=(*log.log_files, str(name)))
+        return tuple(done)
 
     def _change(self, incoming: IncomingRows, stored: StoredVersions) -> _Change | None:
         """Rows to write and keys to delete; None if log records cannot say it."""
@@ -179,31 +239,62 @@ class LogFileGroupWriter:
         by_order = bool(self._policy.ordering)
         if (is_new & late).any() and not by_order:
             return None
+        if stored.merges_partially and (is_new & stored.known & ~stored.live).any():
+            return None
         if by_order:
             is_new &= ~late
             deletes &= ~late
         return _Change(incoming, stored, _by_position(is_new, stored), _by_position(deletes, stored), by_order)
 
-    def _write_blocks(
-        self,
-        files: TableFiles,
-        path: str,
-        target: FileGroupTarget,
-        change: _Change,
-        collectors: Sequence[FileCollector],
-    ) -> int:
-        """Write the file; its size."""
-        header = {"INSTANT_TIME": self.bases.instant, "SCHEMA": self.avro_schema}
-        base_instant = target.base.instant if target.base is not None and self.version >= 8 else None
-        parquet = self.bases.settings if self.block_format == "parquet" else None
-        blocks = _Blocks(header, base_instant, change.stored.position, self.block_bytes, parquet)
-        with files.storage.open_output(path) as file:
-            blocks.write_rows(file, self._rows(change), change.data, collectors)
-            if len(change.deletes):
-                keys = change.incoming.keys.take(pa.array(change.deletes))
-                content = delete_block_content(keys, target.partition, self._ordering_of_deletes(change))
-                blocks.write(file, "DELETE", content, change.deletes)
-        return blocks.size
+    def _blocks(self, target: FileGroupTarget, change: _Change) -> Iterator[_Block]:
+        """The blocks of a change."""
+        stored, data = change.stored, change.data
+        fits = (stored.live & ~stored.log_loses)[data] & bool(self.partial)
+        for numbers, columns in ((data[~fits], ()), (data[fits], self.partial)):
+            yield from self._data_blocks(target, change, numbers, columns)
+        if len(change.deletes):
+            keys = change.incoming.keys.take(pa.array(change.deletes))
+            content = delete_block_content(keys, target.partition, self._ordering_of_deletes(change))
+            header = {"SCHEMA": self.avro_schema, **self._header(target, change, change.deletes)}
+            yield _Block("DELETE", header, content, change.deletes)
+
+    def _data_blocks(
+        self, target: FileGroupTarget, change: _Change, numbers: IntArray, columns: Sequence[str]
+    ) -> Iterator[_Block]:
+        """Data blocks of some rows, of these columns only; of all if none are given."""
+        schema = _projected(self.avro_schema, columns) if columns else self.avro_schema
+        settings = replace(self.bases.settings, avro_schema=schema)
+        is_avro = self.options.log_block_format == "avro"
+
+        def begin() -> AvroBlock | ParquetBlock:
+            return AvroBlock() if is_avro else ParquetBlock(settings)
+
+        def finished() -> _Block:
+            part = numbers[start : start + block.rows]
+            header = {"SCHEMA": schema, **self._header(target, change, part)}
+            if columns:
+                header["IS_PARTIAL"] = "true"
+            lacking = frozenset(self.bases.schema.names) - set(columns) if columns else frozenset()
+            kind = "AVRO_DATA" if is_avro else "PARQUET_DATA"
+            return _Block(kind, header, block.content(), part, tuple(rows), lacking)
+
+        block, start, rows = begin(), 0, list[pa.RecordBatch]()
+        for batch in self._rows(change, numbers):
+            rows.append(batch)
+            block.add(batch.select(columns) if columns else batch)
+            if block.size >= self.options.log_block_bytes:
+                yield finished()
+                block, start, rows = begin(), start + block.rows, []
+        if block.rows:
+            yield finished()
+
+    def _header(self, target: FileGroupTarget, change: _Change, numbers: IntArray) -> dict[str, str]:
+        """Instant and positions of a block of rows with these numbers."""
+        header, positions = {"INSTANT_TIME": self.bases.instant}, change.stored.position[numbers]
+        if target.base is not None and self.version >= 8 and (positions >= 0).all():
+            header["BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS"] = target.base.instant
+            header["RECORD_POSITIONS"] = encode_positions(positions)
+        return header
 
     def _named(self, item: FileSlice, base: BaseFile, service: str | None) -> tuple[LogFileName, WrittenLog]:
         """The name of the new file, and what the commit says of it.
@@ -227,15 +318,17 @@ class LogFileGroupWriter:
             log_files=(*older, str(name)),
         )
 
-    def _rows(self, change: _Change) -> Iterator[pa.RecordBatch]:
-        """The rows to write, some at a time, as they are stored."""
-        if not len(change.data):
+    def _rows(self, change: _Change, numbers: IntArray) -> Iterator[pa.RecordBatch]:
+        """The rows with these numbers, some at a time, as they are stored."""
+        if not len(numbers):
             return
         written, stays = change.incoming.as_stored(), change.incoming.moves == STAYS_HERE
-        for start in range(0, len(change.data), _ROWS_AT_ONCE):
-            numbers = change.data[start : start + _ROWS_AT_ONCE]
-            batch = written.take(pa.array(numbers))
-            yield _with_partition_of(batch, change.stored.rows, numbers, stays, self._policy.partition_columns)
+        step = self.options.log_block_bytes * written.num_rows // max(written.nbytes, 1)
+        step = min(max(step, 1), _ROWS_AT_ONCE)
+        for start in range(0, len(numbers), step):
+            part = numbers[start : start + step]
+            batch = written.take(pa.array(part))
+            yield _with_partition_of(batch, change.stored.rows, part, stays, self._policy.partition_columns)
 
     def _ordering_of_deletes(self, change: _Change) -> list[pa.Array]:
         """The ordering values of deletes: their own where rows meet stored rows by these, else those of stored rows."""
@@ -263,54 +356,47 @@ class _Change:
     by_order: bool
 
 
-@dataclass(slots=True)
-class _Blocks:
-    """The blocks of one log file.
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block of a log file.
 
     Attributes:
-        header: of each block.
-        base_instant: of the base file that positions are in; None writes none.
-        position: of each incoming row, -1 for none.
-        limit: size of a data block.
-        parquet: how Parquet blocks are written; None writes Avro.
-        size: bytes written so far.
+        kind: its type.
+        header, content: as they are written.
+        numbers: of the incoming rows that are in it.
+        rows: these, with all columns; none for deletes.
+        lacking: columns that a partial update lacks.
     """
 
+    kind: str
     header: Mapping[str, str]
-    base_instant: str | None
-    position: IntArray
-    limit: int
-    parquet: BaseFileSettings | None
-    size: int = field(init=False, default=0)
+    content: bytes
+    numbers: IntArray
+    rows: tuple[pa.RecordBatch, ...] = ()
+    lacking: frozenset[str] = frozenset()
 
-    def write_rows(
-        self, file: BinaryIO, batches: Iterator[pa.RecordBatch], numbers: IntArray, collectors: Sequence[FileCollector]
-    ) -> None:
-        """Write data blocks of rows with these numbers."""
-        kind = "AVRO_DATA" if self.parquet is None else "PARQUET_DATA"
-        block, start = self._block(), 0
-        for batch in batches:
-            for collector in collectors:
-                collector.add(batch, {})
-            block.add(batch)
-            if block.size >= self.limit:
-                self.write(file, kind, block.content(), numbers[start : start + block.rows])
-                block, start = self._block(), start + block.rows
-        if block.rows:
-            self.write(file, kind, block.content(), numbers[start:])
 
-    def _block(self) -> AvroBlock | ParquetBlock:
-        return AvroBlock() if self.parquet is None else ParquetBlock(self.parquet)
+def _partial_columns(
+    version: int, merge: MergeSettings, schema: pa.Schema, options: FileOptions, assigned: Collection[str] | None
+) -> tuple[str, ...]:
+    """Columns that partial updates of some columns have; none if rows are written whole."""
+    if (
+        assigned is None
+        or not options.partial_updates
+        or version < 8
+        or merge.delete_marker is not None
+        or "_hoodie_is_deleted" in schema.names
+    ):
+        return ()
+    kept = {*META_COLUMNS, *assigned, *merge.ordering_fields}
+    columns = tuple(name for name in schema.names if name in kept)
+    return columns if len(columns) < len(schema) else ()
 
-    def write(self, file: BinaryIO, kind: str, content: bytes, numbers: IntArray) -> None:
-        """Write one block."""
-        header, positions = dict(self.header), self.position[numbers]
-        if self.base_instant is not None and (positions >= 0).all():
-            header["BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS"] = self.base_instant
-            header["RECORD_POSITIONS"] = encode_positions(positions)
-        encoded = encode_log_block(kind, header, content)
-        file.write(encoded)
-        self.size += len(encoded)
+
+def _projected(avro_schema: str, columns: Collection[str]) -> str:
+    """An Avro schema with some of its fields (``HoodieAvroUtils.generateProjectionSchema``)."""
+    record = json.loads(avro_schema)
+    return json.dumps({**record, "fields": [field for field in record["fields"] if field["name"] in columns]})
 
 
 def _by_position(chosen: BoolArray, stored: StoredVersions) -> IntArray:

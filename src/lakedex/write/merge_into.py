@@ -33,7 +33,7 @@ from lakedex.tagging.keyed_rows import (
     Duplicates,
     assigned,
 )
-from lakedex.types import Operation, SessionRules
+from lakedex.types import Operation, SessionRules, TableType
 from lakedex.write.file_group_writer import file_schema
 from lakedex.write.input_rows import dict_rows
 from lakedex.write.merge_clauses import (
@@ -268,8 +268,11 @@ def _attempt(
         duplicates=Duplicates.ALLOW if merge.only_deletes else Duplicates.FAIL,
         joined=lookup is None or reads_all or not lookup.with_partitions,
         new_keys_known=known,
+        assigned=frozenset(
+            name for clause in clauses if clause.when != "not matched" for name in (*clause.copies, *clause.values)
+        ),
     )
-    result = write_merged(handle, merged, options, ctx)
+    result = write_merged(handle, merged, replace(options, retries=0), ctx)  # Here all is tried again.
     return replace(result, tagging=report) if report.source != "none" else result
 
 
@@ -290,8 +293,13 @@ def _require_same_columns(snapshot: Snapshot, clauses: Sequence[BoundClause], st
 def _new_keys_known(
     snapshot: Snapshot, merge: Merge, lookup: _Lookup | None, source: pa.Schema, session: MergeSession
 ) -> bool:
-    """Whether a source row without a match is one whose key is not stored: then new rows need no look-up."""
-    if lookup is None or _says_more(snapshot, merge, lookup, source, session):
+    """Whether a source row without a match is one whose key is not stored: then new rows need no look-up.
+
+    A key that a log file has deleted has to come back in its group, which has to be found.
+    """
+    if snapshot.config.table_type == TableType.MERGE_ON_READ or lookup is None:
+        return False
+    if _says_more(snapshot, merge, lookup, source, session):
         return False
     clauses = [clause for clause in merge.clauses if clause.when == "not matched"]
     own = (*snapshot.config.record_key_fields, *snapshot.config.partition_fields)

@@ -56,6 +56,7 @@ class MergedRows:
         joined: the rows come from more of the table than the partitions that they are in, so that any commit in
             between may have changed them.
         new_keys_known: a new row's key is known not to be in its partition.
+        assigned: columns that updates set; None for all.
     """
 
     rows: Any
@@ -64,14 +65,15 @@ class MergedRows:
     duplicates: Duplicates
     joined: bool = True
     new_keys_known: bool = False
+    assigned: frozenset[str] | None = None
 
 
 def write_merged(handle: TableContext, merged: MergedRows, options: WriteOptions, ctx: WriteContext) -> WriteResult:
     """Write the rows of a merge in one commit.
 
     Raises:
-        CommitConflictError: another commit came since the rows were worked out. They cannot be written again, but may
-            be worked out again.
+        CommitConflictError: another commit came since the rows were worked out. They can be written again after a
+            compaction, which changes no row, else only be worked out again.
         InvalidInputError: a changed record key, a new row whose key is stored, several source rows for one row.
     """
     snapshot = merged.snapshot
@@ -88,8 +90,9 @@ def write_merged(handle: TableContext, merged: MergedRows, options: WriteOptions
             read_at=snapshot.last_completion_time,
             located=tally.stored,
             joined=in_table or merged.joined,
+            assigned=merged.assigned,
         )
-        result = run_write(handle, spec, replace(options, retries=0), ctx)
+        result = run_write(handle, spec, options, ctx)
     if result.instant is None:
         return result
     moved = tally.moved

@@ -326,15 +326,21 @@ def _assigned(value: Any, column: str, snapshot: Snapshot) -> Any:
     return value
 
 
-def update_stored(handle: TableContext, data: Any, options: WriteOptions, read_at: str | None) -> WriteResult:
-    """Replace rows that were read from the table when ``read_at`` was its last change by their changed form."""
+def update_stored(
+    handle: TableContext, data: Any, options: WriteOptions, read_at: str | None, assigned: Collection[str]
+) -> WriteResult:
+    """Replace rows that were read from the table when ``read_at`` was its last change by their changed form.
+
+    They differ from the stored ones in the ``assigned`` columns alone.
+    """
     ctx = WriteContext.begin(options)
     table = writable(handle)
     schema = evolve(table.schema, handle.engine.schema_of(data), table.config.name)
     prepare = PrepareRows(StoreAssignment(schema, table.config.name), StoredKeys())
     with prepared_frame(handle, data, prepare) as frame:
         rows = KeyedFrame(frame=frame, base=table, schema=schema, keys=prepare.keys)
-        return run_write(handle, UpdateSpec(rows=rows, read_at=read_at), options, ctx)
+        spec = UpdateSpec(rows=rows, read_at=read_at, assigned=frozenset(assigned))
+        return run_write(handle, spec, options, ctx)
 
 
 @contextmanager

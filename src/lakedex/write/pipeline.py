@@ -17,12 +17,16 @@ from lakedex.index.protocol import CollectContext
 from lakedex.index.registry import collectors
 from lakedex.index.written_file import Collector, WrittenFile
 from lakedex.layout.contained_files import require_folders
+from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.keys import KeyGenerator
+from lakedex.layout.log_reader import log_keys
 from lakedex.maintenance.compaction_plan import busy_group, groups_in_service
 from lakedex.options import WriteOptions
 from lakedex.reports import TaggingReport, WriteResult
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.partitions import require_key_ranges
 from lakedex.snapshot.snapshot import Snapshot, TableContext
+from lakedex.snapshot.stored_versions import stored_versions
 from lakedex.tagging.candidates import CandidateFile, by_key_distance, find_key_ranges
 from lakedex.tagging.global_index import MatchedKeyPolicy, resolve_global_keys
 from lakedex.tagging.keyed_rows import (
@@ -40,7 +44,7 @@ from lakedex.tagging.keyed_rows import (
     require_distinct_keys,
 )
 from lakedex.tagging.tagging import TaggedKeys, tag
-from lakedex.timeline.active import Timeline
+from lakedex.timeline.active import WRITE_ACTIONS, Timeline
 from lakedex.types import Operation, TableType
 from lakedex.write.file_assignment import (
     AssignFileGroups,
@@ -240,7 +244,7 @@ class _Attempt:
         bases = file_group_writer(snapshot, spec.rows.schema, spec.policy, self.options, self.transaction.instant)
         if not self._is_merge_on_read:
             return bases
-        return LogFileGroupWriter.of(snapshot, bases, self.options.files.log_block_format)
+        return LogFileGroupWriter.of(snapshot, bases, self.options.files, spec.assigned)
 
     @property
     def _is_merge_on_read(self) -> bool:
@@ -307,7 +311,7 @@ class _Attempt:
     def _check_basis(self) -> None:
         """The input was read from, or prepared for, a state that another writer may have changed since."""
         read_at, rows = self.spec.read_at, self.spec.rows
-        if read_at is not None and self._snapshot.last_completion_time != read_at:
+        if read_at is not None and not self._has_rows_of(read_at):
             last = self._snapshot.timeline.last_changed
             theirs = None if last is None else last.requested
             raise CommitConflictError(
@@ -329,6 +333,15 @@ class _Attempt:
             )
         require_free_names(self._snapshot, rows.schema)
 
+    def _has_rows_of(self, read_at: str) -> bool:
+        """Whether the rows are those of the table as of its last change then: compactions since have changed none."""
+        timeline = self._snapshot.timeline
+        times = {
+            instant.completed or instant.requested: instant.action for instant in timeline.completed(WRITE_ACTIONS)
+        }
+        later = {action for time, action in times.items() if time > read_at}
+        return read_at in times and (not later or (self._is_merge_on_read and later == {"commit"}))
+
     def _files(self, partitions: Sequence[str] | None) -> list[CandidateFile]:
         """Base files of the touched partitions; needed for tagging, and for filling small ones."""
         if not self.spec.is_tagged and self.spec.placement is not Placement.SMALL_FILES:
@@ -348,9 +361,11 @@ class _Attempt:
             UnsupportedFeatureError: names a file group.
         """
         with_logs = [item for item in self._snapshot.slices(partitions) if item.log_files]
-        filled = _logs_with_inserts(self._snapshot.timeline) if with_logs else frozenset()
+        inserts = _inserts_of_logs(self._snapshot.timeline) if with_logs else {}
         for item in with_logs:
-            if item.base_file is None or any((log.partition, log.name) in filled for log in item.log_files):
+            known = [inserts.get((log.partition, log.name)) for log in item.log_files]
+            # Of a log file of an archived commit only its keys say what they are.
+            if item.base_file is None or any(known) or (None in known and _has_keys_of_its_own(self._snapshot, item)):
                 raise UnsupportedFeatureError(
                     f"{self.handle.files}: file group {item.file_id} in partition {item.partition!r} has rows that its "
                     "log files alone have, whose keys are in no index; compact the table first",
@@ -462,11 +477,10 @@ class _Attempt:
                     column=", ".join(self.spec.rows.keys.record_key),
                     count=self.report.matches,
                 )
-        numbers = {item.base.name: item.number for item in files}
-        if self._is_merge_on_read:
-            # Rows of log files have the file id for their file name.
-            numbers |= {item.base.file_id: item.number for item in files}
-        attach = AttachFile(frame.schema, numbers, pa.concat_tables(deleted) if deleted else None)
+        # Rows of log files have the file id for their file name, and a compaction may have come since they were read.
+        by_id = self._is_merge_on_read
+        numbers = {item.base.file_id if by_id else item.base.name: item.number for item in files}
+        attach = AttachFile(frame.schema, numbers, pa.concat_tables(deleted) if deleted else None, by_id)
         return _Tagged(engine.map(frame, attach), set(numbers.values()), known, deleted_in)
 
     def _targets(self, files: Sequence[CandidateFile], tagged: _Tagged) -> tuple[FileAssignment, dict[int, int]]:
@@ -555,15 +569,22 @@ class _Attempt:
         )
 
 
-def _logs_with_inserts(timeline: Timeline) -> frozenset[tuple[str, str]]:
-    """(partition, name) of log files that hold new keys, as far as delta commits of the active timeline say so."""
-    return frozenset(
-        (partition, stat.file_name)
-        for instant in timeline.completed({"deltacommit"})
-        for partition, stats in timeline.commit_metadata(instant).write_stats.items()
-        for stat in stats
-        if stat.num_inserts and stat.log_files is not None
-    )
+def _inserts_of_logs(timeline: Timeline) -> dict[tuple[str, str], int]:
+    """Numbers of new keys in log files, by partition and name, as far as the active timeline says so."""
+    found: dict[tuple[str, str], int] = {}
+    for instant in timeline.completed({"deltacommit"}):
+        for partition, stats in timeline.commit_metadata(instant).write_stats.items():
+            for stat in stats:
+                if stat.log_files is not None:
+                    found[partition, stat.file_name] = found.get((partition, stat.file_name), 0) + stat.num_inserts
+    return found
+
+
+def _has_keys_of_its_own(snapshot: Snapshot, item: FileSlice) -> bool:
+    """Whether a slice has rows of keys that its base file does not have."""
+    keys = pa.concat_arrays([log_keys(snapshot.files, log) for log in item.log_files]).unique()
+    stored = stored_versions(snapshot.files, item, keys, MergeSettings.of(snapshot))
+    return bool((stored.live & (stored.position < 0)).any())
 
 
 def _replaced_note(replaced: Mapping[str, Sequence[str]] | None) -> tuple[str, ...]:

@@ -29,6 +29,9 @@ class Session(Protocol):
     def to_frame(self) -> Callable[[Snapshot, ScanPlan, str | None, Sequence[str] | None], Any] | None:
         """Makes a DataFrame of a plan."""
 
+    def storage_options(self, path: str) -> Mapping[str, str]:
+        """Storage options that the engine's own settings have for the store of a path."""
+
     def keys(self, frame: Any, names: Sequence[str], limit: int) -> pa.Table | None:
         """The distinct keys of a frame of the engine, at most ``limit``; None for anything else."""
 

@@ -157,6 +157,7 @@ class WriteSpec:
             ``LOCATED``, which is null for new rows; ``lookup`` then is for the keys of the new rows, which must not be
             stored. None for rows whose files are not known.
         comments: of the columns from now on, by path; None keeps the table's.
+        assigned: columns in which rows may differ from the stored rows that they replace; None for all.
     """
 
     operation: ClassVar[Operation]
@@ -170,6 +171,7 @@ class WriteSpec:
     replace: Replace | None = None
     located: Mapping[str, int] | None = None
     comments: Mapping[str, str] | None = None
+    assigned: frozenset[str] | None = None
 
     @property
     def rewrites(self) -> bool:

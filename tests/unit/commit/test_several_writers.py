@@ -14,8 +14,8 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import CommitConflictError, CommitError, LockTimeoutError, UnsupportedFeatureError
-from lakedex.io.fsspec import open_storage
 from lakedex.io.local import LocalStorage
+from lakedex.io.locations import open_storage
 from lakedex.io.locks import StorageLock, TableLock
 from lakedex.io.storage import TableFiles
 from table_kit import make, own, rows

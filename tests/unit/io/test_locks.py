@@ -15,9 +15,10 @@ import pytest
 
 from faults import ReadHook, start_child, wait_child
 from lakedex.errors import CommitError, LockTimeoutError, UnsupportedFeatureError
-from lakedex.io.fsspec import FsspecStorage, open_storage
+from lakedex.io.fsspec import FsspecStorage
 from lakedex.io.liveness import ProcessIdentity
 from lakedex.io.local import LocalStorage
+from lakedex.io.locations import open_storage
 from lakedex.io.locks import TableLock
 from lakedex.io.storage import TableFiles
 
@@ -174,14 +175,22 @@ def test_a_dead_breaker_passes_the_right_on(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / ".hoodie") == []
 
 
-def test_a_live_breaker_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_live_breaker_is_left_alone_unless_it_is_this_process(tmp_path: Path, is_ours: bool) -> None:
+    """An earlier attempt of this process that could not delete the lock would block it for as long as it lives."""
     holder = kill_holder(tmp_path)
     dead = json.loads(lock_file(tmp_path).read_bytes())
     alive = {**ProcessIdentity.current().to_fields(), "token": "0b1", "started": "now"}
+    if not is_ours:
+        alive |= {"pid": os.getppid(), "process_start": ""}
     Path(f"{lock_file(tmp_path)}.break.{dead['token']}").write_text(json.dumps(alive))
-    with pytest.raises(LockTimeoutError):
-        lock_of(tmp_path, timeout_s=0.05).acquire()
-    assert json.loads(lock_file(tmp_path).read_bytes()) == dead
+    if is_ours:
+        with lock_of(tmp_path, timeout_s=0.05):
+            assert os.listdir(tmp_path / ".hoodie") == ["lock"]
+    else:
+        with pytest.raises(LockTimeoutError):
+            lock_of(tmp_path, timeout_s=0.05).acquire()
+        assert json.loads(lock_file(tmp_path).read_bytes()) == dead
     reap(holder)
 
 

@@ -12,11 +12,19 @@ from typing import Any
 
 import pytest
 
-from lakedex.errors import CommitConflictError, CommitError, CorruptFileError, LockTimeoutError, UnsupportedFeatureError
-from lakedex.io.fsspec import FsspecStorage, open_storage
+from lakedex.errors import (
+    CommitConflictError,
+    CommitError,
+    CorruptFileError,
+    LockTimeoutError,
+    UnsupportedFeatureError,
+)
+from lakedex.io.fsspec import FsspecStorage
 from lakedex.io.local import LocalStorage
+from lakedex.io.locations import open_storage
 from lakedex.io.locks import CLOCK_DRIFT_MS, StorageLock
 from lakedex.io.storage import TableFiles, VersionChangedError
+from lakedex.testing import CountingStorage, Faults, FaultyStorage
 
 
 class Clock:
@@ -76,7 +84,8 @@ def test_a_held_lock_is_waited_for(base: str) -> None:
 
 def test_a_lease_of_a_dead_writer_runs_out(base: str) -> None:
     """For others only after the drift that clocks may have."""
-    dead, clock = lock_of(base, Clock()), Clock()
+    clock = Clock()
+    dead = lock_of(base, clock)
     dead.acquire()
     clock.now += 10_000 + CLOCK_DRIFT_MS
     with pytest.raises(LockTimeoutError):
@@ -97,7 +106,7 @@ def test_a_lease_ends_for_its_owner_before_it_ends_for_others(base: str) -> None
     lock = lock_of(base, clock)
     lock.acquire()
     clock.now += 10_000 - CLOCK_DRIFT_MS - 1
-    lock.check()
+    assert lock.held
     clock.now += 1
     assert not lock.held
     with pytest.raises(CommitConflictError):
@@ -106,6 +115,57 @@ def test_a_lease_ends_for_its_owner_before_it_ends_for_others(base: str) -> None
         lock_of(base, clock).acquire()
     lock.release()
     assert content(base)["expired"] is True
+
+
+def test_a_step_begins_with_a_lease_that_outlasts_it(base: str) -> None:
+    """Half of a short lease must be left; if less is, it is renewed, even where the clock stands still."""
+    clock = Clock()
+    with lock_of(base, clock) as lock:
+        taken = content(base)
+        clock.now += 5_000
+        lock.check()
+        assert content(base) == taken
+        clock.now += 1
+        lock.check()
+        assert content(base)["validUntil"] == clock.now + 10_000
+        theirs = b'{"expired":false,"validUntil":99000000,"owner":"other"}'
+        open_storage(base).storage.write(lock.path, theirs)
+        clock.now += 5_001
+        with pytest.raises(CommitConflictError):
+            lock.check()
+    assert content(base)["owner"] == "other"
+
+
+def test_the_requests_of_a_lock(base: str) -> None:
+    """One takes a lock that this process released last, one releases it; anybody else looks first."""
+    counting = CountingStorage(open_storage(base).storage)
+    files = TableFiles(counting, base)
+    for wanted in (["read_version", "put_version", "put_version"], ["put_version", "put_version"]):
+        with StorageLock(files, now_ms=Clock()) as lock:
+            lock.check()
+        assert [call for call, _ in counting.calls] == wanted
+        counting.calls.clear()
+    with lock_of(base):
+        pass
+    with StorageLock(files, now_ms=Clock()):
+        pass
+    assert [call for call, _ in counting.calls] == ["put_version", "put_version"], "the process knows its own"
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_lease_that_could_not_be_ended_does_not_block_its_process(base: str, at: int) -> None:
+    """Neither one that was taken by a request whose answer was lost."""
+    faulty = FaultyStorage(Faults(at, "after", OSError(errno.EIO, "the store is down")), open_storage(base).storage)
+    with pytest.raises(OSError, match="down"), StorageLock(TableFiles(faulty, base), now_ms=Clock()):
+        pass
+    if at == 2:
+        open_storage(base).storage.write(
+            f"{base}/.hoodie/.locks/table_lock.json",
+            json.dumps({**content(base), "expired": False}).encode(),
+        )
+    assert content(base)["expired"] is False
+    with lock_of(base) as lock:
+        lock.check()
 
 
 def test_it_is_renewed_while_it_is_held(base: str) -> None:
@@ -203,64 +263,3 @@ def test_a_store_without_conditional_writes_is_refused(tmp_path: Any) -> None:
     for store in (LocalStorage(), FsspecStorage(None, "ftp")):
         with pytest.raises(UnsupportedFeatureError, match="conditional writes"):
             StorageLock(TableFiles(store, str(tmp_path)))
-
-
-class FakeS3:
-    """What s3fs has of a bucket, with S3's conditional put."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, tuple[bytes, str]] = {}
-
-    def invalidate_cache(self, path: str | None = None) -> None:
-        pass
-
-    def _parent(self, path: str) -> str:
-        return path.rpartition("/")[0]
-
-    def split_path(self, path: str) -> tuple[str, str, None]:
-        bucket, _, key = path.removeprefix("s3://").partition("/")
-        return bucket, key, None
-
-    def info(self, path: str) -> dict[str, Any]:
-        return {"ETag": self._get(path)[1]}
-
-    def cat_file(self, path: str) -> bytes:
-        return self._get(path)[0]
-
-    def _get(self, path: str) -> tuple[bytes, str]:
-        try:
-            return self.objects["/".join(self.split_path(path)[:2])]
-        except KeyError:
-            raise FileNotFoundError(path) from None
-
-    def call_s3(self, method: str, **arguments: Any) -> dict[str, str]:
-        assert method == "put_object"
-        name = f"{arguments['Bucket']}/{arguments['Key']}"
-        stored = self.objects.get(name)
-        absent = arguments.get("IfNoneMatch") == "*" and stored is None
-        same = stored is not None and arguments.get("IfMatch") == stored[1]
-        if not (absent or same):
-            raise OSError(errno.EINVAL, "At least one of the pre-conditions") from Refused()
-        tag = f'"{uuid.uuid4().hex}"'
-        self.objects[name] = (arguments["Body"], tag)
-        return {"ETag": tag}
-
-
-class Refused(Exception):
-    response = {"Error": {"Code": "PreconditionFailed"}}  # noqa: RUF012 – as botocore has it
-
-
-def test_on_s3() -> None:
-    store = FsspecStorage(FakeS3(), "s3")
-    path = "s3://bucket/t"
-    first, second = (StorageLock(TableFiles(store, path), 0.0, 0.001, now_ms=Clock()) for _ in range(2))
-    with first:
-        with pytest.raises(LockTimeoutError):
-            second.acquire()
-        first.check()
-    with second:
-        second.check()
-        with pytest.raises(VersionChangedError):
-            store.put_version(second.path, b"", '"old"')
-        with pytest.raises(VersionChangedError):
-            store.put_version(second.path, b"", None)

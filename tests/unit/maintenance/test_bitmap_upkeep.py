@@ -31,6 +31,7 @@ from lakedex.index.bitmap.builder import BitmapsBuilder, FileBitmaps, RowGroup
 from lakedex.index.bitmap.compaction import compact_runs, settled
 from lakedex.index.bitmap.run_files import Run, encode_run, list_runs, write_run
 from lakedex.io.local import LocalStorage
+from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.local.engine import LocalEngine
 from lakedex.snapshot.snapshot import Limits, TableContext
 from lakedex.testing import Faults, FaultyStorage
@@ -247,7 +248,7 @@ class _Snapshot:
     def __init__(self, live: list[Any]) -> None:
         self.live = live
 
-    def base_files(self) -> list[Any]:
+    def slices(self) -> list[Any]:
         return self.live
 
 
@@ -278,7 +279,7 @@ def test_a_thousand_commits(table: Table) -> None:
         name = f"{group}_0-0-0_{instant}.parquet"
         item = FileBitmaps(partition="", file_id=group, base_file=name, rows=4, row_groups=groups, columns=columns)
         write_run(table.context.files, Run(instant, "commit", 0), encode_run([item]))
-        live[number % 20 : number % 20 + 1] = [type("Base", (), {"name": name})]
+        live[number % 20 : number % 20 + 1] = [FileSlice("", group, instant, BaseFile("", name, 1, group, instant))]
         compact_runs(context, instant)
         most = max(most, len(list_runs(table.context.files).runs))
     assert most <= 8

@@ -9,7 +9,7 @@ import pytest
 from lakedex import Table
 from lakedex.codec.avro import write_container
 from lakedex.errors import InvalidInputError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.spark.data_source import LakedexDataSource
 from lakedex.timeline.active import create_inflight, create_requested

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from golden_tables import unpack
 from lakedex import Table
 from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.scan.slice_reader import reader_for
 from lakedex.scan.stream import (
     Limits,
@@ -258,6 +259,44 @@ def test_a_schema_that_grew(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatchError, match="column 'n' was added or changed.*start the query again"):
         whole.first()
     assert some.admitted(some.first()) == replace(some.last(), kind="state")
+
+
+@pytest.mark.parametrize(
+    "version, limits", [(6, Limits()), (8, Limits(files=1)), (9, Limits(commits=1)), (9, Limits())]
+)
+def test_commits_of_a_merge_on_read_table(tmp_path: Path, version: int, limits: Limits) -> None:
+    options = {**SMALL, "hoodie.write.table.version": str(version), "hoodie.compact.inline": False}
+    options |= {"hoodie.spark.sql.merge.into.partial.updates": True}
+    given = {"schema": ROWS, "partition_by": "city", "ordering_by": "ts", "table_type": "mor", "options": options}
+    table = make(tmp_path / "t", **given)
+    table.insert(rows(("a", "x", 2, 1), ("b", "y", 2, 1)))
+    stream, steps = Stream(table, limits=limits), []
+
+    def step(call: Callable[[], Any], expected: str) -> None:
+        call()
+        steps.append((table.snapshot().instant, expected))
+        assert stream.take() == expected
+
+    planned: list[str] = []
+    assert stream.take() == "a1 b1"
+    step(lambda: table.upsert(rows(("a", "x", 3, 2), ("b", "y", 1, 2), ("c", "y", 2, 2))), "a2 c2")
+    step(lambda: table.update({"n": "n + 1"}, where="id = 'a'"), "a3")
+    step(lambda: table.delete(where="id = 'b'"), "")
+    step(lambda: planned.extend(table.maintenance.compact(plan_only=True).instants), "")
+    step(lambda: table.update({"n": "n + 1"}, where="id in ('a', 'c')"), "a4 c3")
+    step(lambda: table.maintenance.compact(instant=planned[0]), "")
+    step(lambda: table.upsert(rows(("b", "y", 5, 6), ("d", "x", 5, 6))), "b6 d6")
+    step(lambda: table.maintenance.cluster(), "")
+    step(lambda: table.insert_overwrite(rows(("e", "y", 5, 7))), "e7")
+    step(lambda: table.update({"n": "n + 1"}), "a5 d7 e8")
+    # Whoever comes later, and has all of that at once, reads the same.
+    first = table.snapshot().timeline.completed()[0].requested
+    late = Stream(table, Start(after=first))
+    assert late.take() == " ".join(sorted(" ".join(rows for _, rows in steps).split()))
+    assert Stream(table).take() == "a5 d7 e8"
+    table.maintenance.clean(versions=1)
+    with pytest.raises(InvalidInputError, match="the cleaner took"):
+        Stream(table, Start(after=first)).take()
 
 
 def test_tables_that_have_no_streams(tmp_path: Path) -> None:

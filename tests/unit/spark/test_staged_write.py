@@ -11,7 +11,7 @@ import pytest
 
 from lakedex import Table
 from lakedex.errors import CommitError, InvalidInputError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.spark.staged_rows import StagingArea
 from lakedex.spark.staged_write import NewTable, TableWrite
 

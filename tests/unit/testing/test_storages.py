@@ -13,8 +13,8 @@ import pytest
 import lakedex.testing
 from faults import run_child
 from lakedex.errors import StorageError
-from lakedex.io.fsspec import open_storage
 from lakedex.io.local import LocalStorage
+from lakedex.io.locations import open_storage
 from lakedex.io.locks import ConditionalStorage
 from lakedex.io.storage import Storage
 from lakedex.testing import (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakedex import Table
-from lakedex.codec.avro_vectorized import decode_datums, split_avro_block
+from lakedex.codec.avro_vectorized import datum_schema, decode_datums, split_avro_block
 from lakedex.codec.log_block import LogBlock, decode_delete_block, decode_log_blocks
 from lakedex.codec.log_records import encode_positions
-from lakedex.errors import InvalidInputError, OptionError, SchemaMismatchError, UnsupportedFeatureError
-from seams import ANNOUNCED, meanwhile
+from lakedex.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    OptionError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
+from lakedex.layout.names import parse_log_file_name
+from lakedex.metadata.records import column_stats_key
+from lakedex.types import META_COLUMNS
+from seams import ANNOUNCED, meanwhile, once_read
 from table_kit import OWN_FILE, ROWS, make, own, properties, rows
 
 VERSIONS = (6, 8, 9)
@@ -323,6 +334,96 @@ def test_a_dropped_name_that_only_log_files_hold(tmp_path: Path, version: int) -
     assert own(Table.open(tmp_path)) == [("0", "a", 2, 2, None), ("1", "a", 1, 1, None)]
 
 
+PARTIAL = "hoodie.spark.sql.merge.into.partial.updates"
+NOTED = pa.schema([*ROWS, ("note", pa.string()), ("x", pa.float64())])
+
+
+@pytest.mark.parametrize(
+    "version, mode, options, columns",
+    [
+        (6, MODES[1], {PARTIAL: True}, None),
+        (8, MODES[1], {PARTIAL: True}, ["n", "note"]),
+        (9, MODES[1], {PARTIAL: True, "hoodie.logfile.data.block.format": "parquet"}, ["n", "note"]),
+        (9, MODES[1], {}, None),
+        (8, MODES[0], {PARTIAL: True}, ["ts", "n", "note"]),
+    ],
+)
+def test_updates_of_some_columns(
+    tmp_path: Path, version: int, mode: str, options: dict[str, Any], columns: list[str] | None
+) -> None:
+    table = mor(tmp_path, version, mode, schema=NOTED)
+    table.indexes.create("bitmap", columns=["n"])
+    model = {str(n): (str(n), "ab"[n % 2], 1, n, f"note {n}", n / 2) for n in range(6)}
+    table.insert(rows(*model.values(), schema=NOTED))
+    table.delete(where="id = '2'")
+    seen = len(kinds(tmp_path))
+    # one clause sets the number, one the note: blocks have both; the key that a log file deleted comes back whole
+    source = rows(("0", "a", 5, 50, "s", 0.5), ("1", "b", 5, 51, "s", 0.5), ("2", "a", 5, 52, "s", 0.5), schema=NOTED)
+    merge = table.merge(source, "t.id = s.id").when_matched_update({"n": "s.n"}, condition="s.n = 50")
+    merge = merge.when_matched_update({"note": "s.note"}).when_not_matched_insert_all()
+    result = merge.execute(options=options)
+    assert (result.inserted, result.updated) == (1, 2)
+    model |= {"0": ("0", "a", 1, 50, "note 0", 0.0), "1": ("1", "b", 1, 1, "s", 0.5), "2": ("2", "a", 5, 52, "s", 0.5)}
+    written = [block for _, block in log_blocks(tmp_path)][seen:]
+    partial = [block for block in written if block.header.get("IS_PARTIAL") == "true"]
+    assert [len(written), len(partial)] == ([2, 0] if columns is None else [3, 2])
+    for block in partial:
+        assert datum_schema(block.header["SCHEMA"], "").names == [*META_COLUMNS, *(columns or ())]
+        assert "RECORD_POSITIONS" in block.header
+        if block.block_type == "PARQUET_DATA":
+            assert pq.read_schema(io.BytesIO(block.content)).names == [*META_COLUMNS, *(columns or ())]
+    table.update({"x": "x + n"}, where="n > 2", options=options)
+    model |= {key: (*row[:5], row[5] + row[3]) for key, row in model.items() if row[3] > 2}
+    for step in (None, table.maintenance.compact):
+        if step is not None:
+            step()
+        for opened in (table, Table.open(tmp_path)):
+            assert own(opened) == sorted(model.values())
+            assert own(opened.scan("n = 50 AND note = 'note 0' AND x = 50").to_arrow(), "id") == [("0",)]
+        assert table.maintenance.validate().ok
+    # A deleted key that comes back where log files have partial updates: Java could not read that.
+    table.update({"x": 0.0}, where="id in ('1', '3')", options=options)
+    table.delete(where="id = '3'")
+    table.upsert(rows(("3", "b", 7, 7, "again", 7.0), schema=NOTED), options=options)
+    model |= {"1": (*model["1"][:5], 0.0), "3": ("3", "b", 7, 7, "again", 7.0)}
+    assert own(Table.open(tmp_path)) == sorted(model.values())
+    assert len(table.snapshot().slices(["city=b"])[0].log_files) == (3 if columns is None else 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_full_blocks_and_full_files(tmp_path: Path, version: int) -> None:
+    table = mor(tmp_path, version)
+    table.indexes.create("bitmap", columns=["n"])
+    table.insert(rows(*((str(n), "a", 1, n) for n in range(700))))
+    sizes = {"hoodie.logfile.data.block.max.size": 6_000, "hoodie.logfile.max.size": 16_000}
+    given = rows(*((str(n), "a", 2, n + 1000) for n in range(600)))
+    result = table.upsert(given, options=sizes)
+    names = [name for name, _ in log_blocks(tmp_path)]
+    assert (result.updated, result.files_written) == (600, len(set(names)))
+    assert len(set(names)) > 2 and len(names) > len(set(names))
+    (item,) = table.snapshot().slices()
+    assert [log.name for log in item.log_files] == list(dict.fromkeys(names))
+    assert [parse_log_file_name(log.name).version for log in item.log_files] == list(range(1, len(set(names)) + 1))
+    stats = table.snapshot().timeline.commit_metadata(table.snapshot().timeline.completed()[-1]).write_stats["city=a"]
+    listed = list(dict.fromkeys(names))
+    assert [list(stat.log_files) for stat in stats] == [listed[: n + 1] for n in range(len(listed))]
+    assert sum(stat.num_updates for stat in stats) == 600
+    gone = table.delete(rows(*((str(n), "a", 2, 0) for n in range(0, 700, 7))).select(["id", "city"]), options=sizes)
+    assert gone.deleted == 100
+    # as Java has it of a log file of deletes alone
+    (item,) = table.snapshot().slices()
+    key = column_stats_key("n", "city=a", item.log_files[-1].name)
+    stat = table.snapshot().metadata.get_many("column_stats", [key])[key]["ColumnStatsMetadata"]
+    assert (stat["minValue"], stat["valueCount"], stat["nullCount"]) == (None, 0, 0)
+    assert stat["valueType"] == ({"typeOrdinal": 1, "additionalInfo": None} if version == 9 else None)
+    model = [(str(n), "a", 1 + (n < 600), n + 1000 * (n < 600)) for n in range(700) if n % 7]
+    for _ in range(2):
+        assert own(Table.open(tmp_path)) == sorted(model, key=repr)
+        assert table.scan("n = 1001").count() == 1
+        assert table.maintenance.validate().ok
+        table.maintenance.compact()
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_log_blocks_in_parquet(tmp_path: Path, version: int) -> None:
     kinds_of = pa.schema([*ROWS, ("s", pa.struct([("x", pa.list_(pa.float64()))])), ("d", pa.decimal128(20, 2))])
@@ -403,3 +504,50 @@ def test_a_compaction_that_comes_in_between(tmp_path: Path, ends: bool, rewrites
         table.maintenance.compact(instant=pending.requested)
         assert own(Table.open(tmp_path)) == left
     assert [len(item.log_files) for item in Table.open(tmp_path).snapshot().slices()] == [0 if rewrites else 1]
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["read", "begun"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rows_that_were_read_before_a_compaction(tmp_path: Path, version: int, begun: bool) -> None:
+    """Updates, merges and deletes by conditions go on: a compaction changes no row."""
+    calls: dict[str, Callable[[Table], Any]] = {
+        "update": lambda table: table.update({"n": "n + 1"}, where="n >= 7"),
+        "smaller": lambda table: table.update({"ts": 2}, where="id = '1'"),
+        "delete": lambda table: table.delete(where="id = '2'"),
+        "merge": lambda table: (
+            table.merge(rows(("0", "a", 30, 1), ("9", "a", 30, 9)), "t.id = s.id")
+            .when_matched_update({"n": "s.n"})
+            .when_not_matched_insert_all()
+            .execute(options={"hoodie.write.num.retries.on.conflict.failures": 0} if not begun else {})
+        ),
+    }
+    changed = {"update": ("0", "a", 11, 8), "smaller": ("1", "a", 2, 1), "delete": None, "merge": ("0", "a", 11, 1)}
+    for name, call in calls.items():
+        path = tmp_path / name
+        table = mor(path, version)
+        table.insert(rows(*((str(n), "a", 10, n) for n in range(4))))
+        table.upsert(rows(("0", "a", 11, 7)))
+        ran: list[str] = []
+
+        def compact(other: Table, ran: list[str] = ran) -> None:
+            with contextlib.suppress(CommitConflictError):  # In version 6 it waits for a write that has begun.
+                ran.extend(other.maintenance.compact().instants)
+
+        opened = Table.open(path, options=NO_COMPACTION)
+        call(meanwhile(opened, compact, ANNOUNCED) if begun else once_read(opened, compact))
+        assert ran or (version == 6 and begun), name
+        model = {str(n): (str(n), "a", 10, n) for n in range(4)} | {"0": ("0", "a", 11, 7)}
+        key = {"smaller": "1", "delete": "2"}.get(name, "0")
+        model |= {key: changed[name], **({"9": ("9", "a", 30, 9)} if name == "merge" else {})}
+        assert own(Table.open(path)) == sorted(row for row in model.values() if row is not None), name
+        assert Table.open(path).maintenance.validate().ok
+
+
+def test_rows_that_were_read_before_another_write(tmp_path: Path) -> None:
+    table = mor(tmp_path)
+    table.insert(rows(("0", "a", 1, 1)))
+    table.upsert(rows(("0", "a", 2, 1)))
+    writer = once_read(Table.open(tmp_path), lambda other: other.upsert(rows(("0", "a", 2, 2))))
+    with pytest.raises(CommitConflictError, match="came after the rows were read"):
+        writer.update({"n": "n + 1"})
+    assert own(Table.open(tmp_path)) == [("0", "a", 2, 2)]

@@ -11,6 +11,7 @@ bytes a row and column.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -38,7 +39,8 @@ from lakedex.index.bitmap.condition import (
     to_bitmap_expr,
 )
 from lakedex.index.bitmap.loaded_index import NULL, Coverage
-from lakedex.index.bitmap.pruning import bitmap_cost, bitmaps_cost, fetch_rows
+from lakedex.index.bitmap.log_coverage import SliceLogs, joined
+from lakedex.index.bitmap.pruning import bitmap_cost, bitmaps_cost, bounds_of, fetch_rows
 from lakedex.types import BoolArray, IntArray
 
 __all__ = ["COUNT", "BitmapAggregates", "cross_tab", "key_name"]
@@ -63,6 +65,10 @@ def key_name(number: int) -> str:
     return f"k{number}"
 
 
+_Question = tuple[BoundPredicate | None, frozenset[str]]
+"""A condition, and the columns with bitmaps."""
+
+
 class BitmapAggregates:
     """One question to some slices: rows under a condition by the values of columns. Keep the lock of the coverage."""
 
@@ -74,6 +80,7 @@ class BitmapAggregates:
         columns: Sequence[Column],
         indexed: frozenset[str],
         bounds: BoundsEvaluator,
+        logs: Mapping[int, SliceLogs] | None = None,
     ) -> None:
         """Ask.
 
@@ -84,6 +91,7 @@ class BitmapAggregates:
             columns: the groups' columns; none counts all rows together.
             indexed: columns with bitmaps.
             bounds: what other indexes say of conditions on other columns.
+            logs: by place in ``files`` the log files of slices that have some.
         """
         self.coverage, self.files, self.columns = coverage, files, tuple(columns)
         self.evaluator = CountEvaluator(coverage, files, np.ones(len(files), np.int64), bounds)
@@ -106,7 +114,33 @@ class BitmapAggregates:
         known = np.logical_and.reduce([covered, *(self.evaluator.terms[term].known for term in self._terms)])
         decided = self.whole | (known & self._decided(self._condition))
         self.by_bitmaps = ~self.none & ~self.by_counts & grouped & decided
+        self._logs = logs or {}
+        self._of_logs: _LogAnswers | None = None
+        self._no_base = np.zeros(len(files), np.bool_)
+        if self._logs:
+            self._of_logs = _LogAnswers.of(self, self._logs, (predicate, indexed), bounds)
+            self._take_logs(self._of_logs, grouped & decided)
         self.open: BoolArray = ~(self.none | self.by_counts | self.by_bitmaps)
+
+    def _take_logs(self, found: _LogAnswers, decided: BoolArray) -> None:
+        """Answer slices with log files: untouched rows of the base file, and rows of the log files."""
+        has = np.zeros(len(self.files), np.bool_)
+        has[list(self._logs)] = True
+        touched, ordered = np.zeros(len(has), np.int64), ~has
+        for place, logs in self._logs.items():
+            touched[place], ordered[place] = len(logs.touched), logs.is_ordered
+        no_base = has & self.none
+        self.none = self.none & (~has | found.none)
+        # A record that may lose leaves it open which row of the two is there.
+        answered = has & ~self.none & (found.none | (found.known & ordered))
+        by_counts = answered & (no_base | (self.by_counts & (touched == 0)))
+        if not self.columns:
+            by_counts |= answered & self.whole & ordered
+        by_bitmaps = answered & ~by_counts & decided
+        self.least = np.where(has, np.maximum(self.least - touched, 0), self.least)
+        self.by_counts = np.where(has, by_counts, self.by_counts)
+        self.by_bitmaps = np.where(has, by_bitmaps, self.by_bitmaps)
+        self._no_base = no_base
 
     # ----------------------------------------------------------------------------------------------- what can be said
 
@@ -185,7 +219,11 @@ class BitmapAggregates:
 
     def from_counts(self) -> pa.Table:
         """Groups of the files that coverage answers."""
-        places = np.flatnonzero(self.by_counts)
+        groups = self.counted(np.flatnonzero(self.by_counts & ~self._no_base))
+        return groups if self._of_logs is None else pa.concat_tables([groups, self._of_logs.groups(self.by_counts)])
+
+    def counted(self, places: IntArray) -> pa.Table:
+        """Groups of some files by their numbers of rows."""
         if not self.columns:
             return self._table([], self.least[places])
         if len(self.columns) > 1:
@@ -249,16 +287,23 @@ class BitmapAggregates:
                 terms[term] = fetch_rows(self.coverage, term, of_value, partly)
         groups = [self._bitmaps(column, places) for column in self.columns]
         found: list[tuple[list[IntArray], IntArray]] = []
+        failed = []
         for place, number in zip(places.tolist(), numbers.tolist(), strict=True):
             own = [column.get(number) for column in groups]
             answer = self._file(place, {term: rows[number] for term, rows in terms.items() if number in rows}, own)
             if answer is None:
                 self.by_bitmaps[place], self.open[place] = False, True
+                failed.append(place)
             else:
                 found.append(answer)
         if found and not self.columns:
-            return len(found), self._table([], np.array([sum(int(counts.sum()) for _, counts in found)], np.int64))
-        tables = [self._table(codes, counts) for codes, counts in found]
+            tables = [self._table([], np.array([sum(int(counts.sum()) for _, counts in found)], np.int64))]
+        else:
+            tables = [self._table(codes, counts) for codes, counts in found]
+        if self._of_logs is not None and found:
+            answered = np.zeros(len(self.files), np.bool_)
+            answered[np.setdiff1d(places, failed)] = True
+            tables.append(self._of_logs.groups(answered))
         nothing = np.empty(0, np.int64)
         return len(found), pa.concat_tables(tables or [self._table([nothing] * len(self.columns), nothing)])
 
@@ -283,6 +328,12 @@ class BitmapAggregates:
             if not sets.is_exact:
                 return None
             truth = sets.true
+        logs = self._logs.get(place)
+        if logs is not None:
+            matching = all_rows(rows) if truth is None else truth
+            if not logs.is_ordered and not matching.isdisjoint(logs.touched):
+                return None
+            truth = matching - logs.touched
         known = [column for column in groups if column is not None]
         if len(known) < len(groups):
             return None
@@ -295,6 +346,54 @@ class BitmapAggregates:
             return true, false, null
 
         return said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LogAnswers:
+    """The answers of coverage for the log files of slices.
+
+    Attributes:
+        asked: the question to the log files instead of base files.
+        owners: the place of the slice of each.
+        live: rows of each that are in the table; negative where that is not known.
+        counted: log files whose matching rows are in the table, all of them, and have numbers.
+        whole: log files of which all rows match, where how many of them are in the table is all that is asked.
+        none: slices of whose log files no row matches.
+        known: slices all of whose log files have an answer.
+    """
+
+    asked: BitmapAggregates
+    owners: IntArray
+    live: IntArray
+    counted: BoolArray
+    whole: BoolArray
+    none: BoolArray
+    known: BoolArray
+
+    @classmethod
+    def of(
+        cls, slices: BitmapAggregates, logs: Mapping[int, SliceLogs], question: _Question, bounds: BoundsEvaluator
+    ) -> _LogAnswers:
+        """Ask the log files of slices, given by place, the same question."""
+        numbers, owners = joined(logs)
+        predicate, indexed = question
+        asked = BitmapAggregates(
+            slices.coverage, numbers, predicate, slices.columns, indexed, bounds_of(bounds, owners)
+        )
+        live = np.concatenate([own.live for own in logs.values()])
+        counted = asked.by_counts & np.concatenate([own.disjoint for own in logs.values()])
+        whole = asked.whole & (live >= 0) & (not slices.columns)
+        known = asked.none | counted | whole
+        each = [np.bincount(owners[~own], minlength=len(slices.files)) == 0 for own in (asked.none, known)]
+        return cls(asked=asked, owners=owners, live=live, counted=counted, whole=whole, none=each[0], known=each[1])
+
+    def groups(self, slices: BoolArray) -> pa.Table:
+        """Groups of the rows in the log files of some slices."""
+        chosen = slices[self.owners] & ~self.asked.none
+        if self.asked.columns:
+            return self.asked.counted(np.flatnonzero(chosen))
+        rows = np.where(self.whole, self.live, self.asked.least)[chosen]
+        return pa.table({COUNT: pa.array(rows, pa.int64())})
 
 
 def cross_tab(

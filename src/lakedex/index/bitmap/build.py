@@ -29,6 +29,7 @@ from lakedex.index.bitmap.definitions import (
 )
 from lakedex.index.bitmap.keys import is_indexable
 from lakedex.index.bitmap.loaded_index import Coverage
+from lakedex.index.bitmap.log_builder import BitmapsOfLog
 from lakedex.index.bitmap.run_files import (
     BITMAP_INDEX,
     Manifest,
@@ -44,22 +45,23 @@ from lakedex.index.bitmap.run_files import (
 from lakedex.index.protocol import BuildContext
 from lakedex.io.task_output import Spilled
 from lakedex.layout.contained_files import delete_partition
-from lakedex.layout.file_slice import BaseFile
+from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.metadata.records import SUPPORTED
 from lakedex.reports import IndexResult
 from lakedex.snapshot.file_system_view import TableCache
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import META_COLUMNS, Progress
 
-__all__ = ["MAX_DISTINCT_VALUES", "BitmapBuild", "plan_bitmaps"]
+__all__ = ["MAX_DISTINCT_VALUES", "BitmapBuild", "logs_of_slices", "number_of", "plan_bitmaps"]
 
 
 MAX_DISTINCT_VALUES = "max_distinct_values"
 """The index's option: distinct values of a column in one file past which it is not indexed there."""
 
 
-Missing = Sequence[tuple[tuple[str, ...], Sequence[BaseFile]]]
-"""Columns → base files that lack exactly these."""
+Missing = Sequence[tuple[tuple[str, ...], Sequence[BaseFile | FileSlice]]]
+"""Columns → files that lack exactly these."""
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -116,18 +118,24 @@ class _Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BuildFile:
-    """Task: bitmaps of one file; None for a file that is gone meanwhile."""
+    """Task: bitmaps of one file; None for a file that is gone meanwhile. A log file is given as the end of a slice."""
 
     task: BitmapsOfFile
+    of_log: BitmapsOfLog | None
     folder: str
     limit: int
 
-    def __call__(self, base: BaseFile) -> TaskBitmaps | None:
+    def __call__(self, item: BaseFile | FileSlice) -> TaskBitmaps | None:
         try:
-            found = self.task(base)
+            if isinstance(item, BaseFile):
+                found = self.task(item)
+            elif self.of_log is not None:
+                found = self.of_log(item)
+            else:
+                return None
         except FileNotFoundError:
             return None  # A cleaner took it: it is in no slice any more.
-        spill = partial(Spilled.write, self.task.files.storage, f"{self.folder}/{base.name}.bitmaps")
+        spill = partial(Spilled.write, self.task.files.storage, f"{self.folder}/{found.base_file}.bitmaps")
         return spill_bitmaps(found, spill, self.limit)
 
 
@@ -174,24 +182,29 @@ class BitmapBuild:
         return total
 
     def _missing(self, snapshot: Snapshot) -> Missing:
-        """Columns of the index → current base files that no run covers for exactly these."""
+        """Columns of the index → files of current slices that no run covers for exactly these."""
         coverage = self._coverage()
-        lacking: dict[BaseFile, list[str]] = {}
-        files = sorted(snapshot.base_files(self.ctx.partitions), key=lambda base: (base.partition, base.file_id))
+        lacking: dict[BaseFile | FileSlice, list[str]] = {}
+        files: list[BaseFile | FileSlice] = [
+            *sorted(snapshot.base_files(self.ctx.partitions), key=lambda base: (base.partition, base.file_id)),
+            *logs_of_slices(snapshot, self.ctx.partitions),
+        ]
         for name in self.index.columns:
             column = coverage.column(name)
-            for base in files:
-                number = coverage.numbers.get((base.partition, base.name), -1)
+            for item in files:
+                number = number_of(coverage, item)
                 entry = -1 if number < 0 else int(column.entry_of[number])
                 if entry < 0 or (name in self.again and not column.is_indexed(entry)):
-                    lacking.setdefault(base, []).append(name)
+                    lacking.setdefault(item, []).append(name)
         if self._forget(coverage):
             return self._missing(snapshot)  # With what those runs still had to say gone too.
-        groups: dict[tuple[str, ...], list[BaseFile]] = {}
-        for base in files:
-            if base in lacking:
-                groups.setdefault(tuple(lacking[base]), []).append(base)
-        return sorted(groups.items())
+        groups: dict[tuple[str, ...], list[BaseFile | FileSlice]] = {}
+        for item in files:
+            if item in lacking:
+                # All columns: the rows that a log file touches are in one entry with their values.
+                names = lacking[item] if isinstance(item, BaseFile) else self.index.columns
+                groups.setdefault(tuple(names), []).append(item)
+        return sorted(groups.items(), key=lambda group: group[0])
 
     def _coverage(self) -> Coverage:
         """Coverage as the runs have it, past the cache: others do not have what this process remembers of lost runs."""
@@ -221,12 +234,19 @@ class BitmapBuild:
         publish_without(files, folder, gone)
         return True
 
-    def _cover_chunk(self, snapshot: Snapshot, columns: Mapping[str, int], chunk: Sequence[BaseFile]) -> None:
+    def _cover_chunk(
+        self, snapshot: Snapshot, columns: Mapping[str, int], chunk: Sequence[BaseFile | FileSlice]
+    ) -> None:
         """Cover a chunk: bitmaps of each file, then a run of them."""
         files, run = snapshot.files, self.ctx.table.engine.run
         task = BitmapsOfFile(files=files, columns=columns, schema=snapshot.schema)
+        has_logs = any(isinstance(item, FileSlice) for item in chunk)
+        merge = MergeSettings.of(snapshot) if has_logs else None
         build = _BuildFile(
             task=task,
+            of_log=None
+            if merge is None
+            else BitmapsOfLog(files=files, columns=columns, schema=snapshot.schema, merge=merge),
             folder=f"{self.ctx.temp}/.bitmaps",
             limit=inline_limit(len(chunk), self.ctx.table.limits.build_inline_bytes),
         )
@@ -255,6 +275,37 @@ class BitmapBuild:
             bytes_written=sum(run.size for run in self._runs),
             notes=(*self.notes, *left_out),
         )
+
+
+def logs_of_slices(snapshot: Snapshot, partitions: Sequence[str] | None = None) -> list[FileSlice]:
+    """For each log file above a base file its slice as it was when that was the last one.
+
+    None where log records are merged in a way that lakedex does not know: nothing can be said of them then.
+    """
+    slices = [item for item in snapshot.slices(partitions) if item.log_files and item.base_file is not None]
+    try:
+        if slices:
+            MergeSettings.of(snapshot)
+    except UnsupportedFeatureError:
+        return []
+    return [
+        replace(item, log_files=item.log_files[: number + 1])
+        for item in slices
+        for number in range(len(item.log_files))
+    ]
+
+
+def number_of(coverage: Coverage, item: BaseFile | FileSlice) -> int:
+    """The number of a file in coverage; negative where no run speaks of it, or of a log file in another slice."""
+    if isinstance(item, BaseFile):
+        return coverage.numbers.get((item.partition, item.name), -1)
+    last = item.log_files[-1]
+    number = coverage.numbers.get((item.partition, last.name), -1)
+    log = coverage.logs.get(number)
+    is_of_it = (
+        log is not None and item.base_file is not None and (log.base_file, log.size) == (item.base_file.name, last.size)
+    )
+    return number if is_of_it else -1
 
 
 def _wish(known: BitmapDefinition | None, name: str, columns: tuple[str, ...], cap: int | None) -> _Wish:

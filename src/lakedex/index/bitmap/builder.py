@@ -10,8 +10,8 @@ memory freed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, compress
 from typing import Any
 
@@ -25,6 +25,7 @@ from lakedex.errors import InvalidInputError
 from lakedex.expr.evaluator import column_values
 from lakedex.expr.nodes import Column
 from lakedex.index.bitmap.keys import is_indexable, normal_values, type_text, value_texts
+from lakedex.index.bitmap.log_coverage import CoveredLog
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile
 from lakedex.parquet.base_file_reader import BaseFileReader, open_for_scan
@@ -34,6 +35,7 @@ __all__ = [
     "INDEXED",
     "MAX_VALUE_BYTES",
     "NOT_INDEXED",
+    "OPEN_IN_LOG",
     "BitmapsBuilder",
     "BitmapsOfFile",
     "ColumnBitmaps",
@@ -60,7 +62,10 @@ TOO_LONG = "a value of more than 1 KiB"
 NO_TEXT = "a type without texts"
 
 
-NOT_INDEXED = (TOO_MANY, TOO_LONG, NO_TEXT)
+OPEN_IN_LOG = "log records that leave it open"
+
+
+NOT_INDEXED = (TOO_MANY, TOO_LONG, NO_TEXT, OPEN_IN_LOG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,16 @@ class ColumnBitmaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBitmaps:
-    """Bitmaps of one base file, as a run holds them."""
+    """Bitmaps of one base file, as a run holds them; of a log file only the values and their rows.
+
+    Attributes:
+        partition, file_id: the file group.
+        base_file: name of the file.
+        rows: its rows.
+        row_groups: those of a base file.
+        columns: one result a column.
+        log: what else is known of a log file.
+    """
 
     partition: str
     file_id: str
@@ -111,13 +125,18 @@ class FileBitmaps:
     rows: int
     row_groups: tuple[RowGroup, ...]
     columns: tuple[ColumnBitmaps, ...]
+    log: CoveredLog | None = None
 
     @property
     def size(self) -> int:
         """About the bytes that it takes."""
-        return 200 + sum(
-            sum(map(len, column.bitmaps)) + len(column.null_bitmap) + sum(len(text) + 150 for text in column.texts)
-            for column in self.columns
+        return (
+            200
+            + (0 if self.log is None else len(self.log.touched))
+            + sum(
+                sum(map(len, column.bitmaps)) + len(column.null_bitmap) + sum(len(text) + 150 for text in column.texts)
+                for column in self.columns
+            )
         )
 
 
@@ -276,6 +295,27 @@ class BitmapsBuilder:
         if (ends[-1] if ends else 0) != self.rows:
             raise InvalidInputError(f"row groups of {ends[-1] if ends else 0} rows for a file of {self.rows}")
         return tuple(values.finish(name, ends) for name, values in self._values.items())
+
+    def finish_log(self, lacking: Collection[str] = ()) -> tuple[ColumnBitmaps, ...]:
+        """Finish a log file: values with their rows. Positions in log files mean nothing.
+
+        Args:
+            lacking: columns of the table that a partial update in the file lacks: their values are those of whatever
+                version of the row comes before it.
+        """
+        found = self.finish([RowGroup(self.rows, 0, 0)])
+        return tuple(
+            ColumnBitmaps(column=column.column, state=OPEN_IN_LOG)
+            if self._values[column.column].column.path[0] in lacking
+            else replace(
+                column,
+                groups=(0,) * len(column.texts),
+                bitmaps=(b"",) * len(column.texts),
+                null_groups=0,
+                null_bitmap=b"",
+            )
+            for column in found
+        )
 
 
 def groups_with(numbers: npt.NDArray[np.unsignedinteger], count: int, ends: Sequence[int]) -> list[int]:

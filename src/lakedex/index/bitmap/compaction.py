@@ -2,7 +2,7 @@
 
 Tiers by size: the newest runs are compacted as long as the next older one is not larger than twice the runs taken
 already, or all are small. So a record is copied some log2 times, and there are about as many runs. A compaction keeps
-entries of current base files only: a look back in time, which alone reads older ones, scans.
+entries of files of current slices only: a look back in time, which alone reads older ones, scans.
 
 It runs after a commit, outside of the table lock. Runs are listed first and the timeline after them: so a run's commit
 is on the timeline, or was rolled back, or was archived, and a run whose commit is under way is left alone. Of two
@@ -25,8 +25,9 @@ import pyarrow as pa
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
 from lakedex.index.bitmap.definitions import indexed_limits, read_bitmap_definitions
-from lakedex.index.bitmap.keys import bitmap_key, coverage_key, coverage_prefix, files_key
-from lakedex.index.bitmap.loaded_index import read_files_block, run_records
+from lakedex.index.bitmap.keys import bitmap_key, coverage_key, coverage_prefix, files_key, logs_key
+from lakedex.index.bitmap.loaded_index import read_files_block, read_logs_blocks, run_records
+from lakedex.index.bitmap.log_coverage import CoveredLog, covered_logs, is_log, logs_block
 from lakedex.index.bitmap.run_files import (
     BITMAP_FOLDER,
     COLUMN_SCHEMA,
@@ -115,7 +116,7 @@ class CompactShard:
 
     Attributes:
         runs: what is put together, oldest first.
-        live: names of the base files that still count.
+        live: names of the base files and log files that still count.
         columns: of these columns.
         part, parts: of the file groups that fall to number ``part`` of ``parts``.
     """
@@ -145,7 +146,12 @@ class CompactShard:
         kept: list[tuple[bytes, bytes]] = []
         for block, start in enumerate(range(0, len(files), FILES_PER_BLOCK)):
             own = files[start : start + FILES_PER_BLOCK]
-            items.append((files_key(block), BitmapRecord(coverage=encode_block(_files_table(own, entries, sources)))))
+            places = _newest(own, entries)
+            table = _taken([(sources[number].files[at], row) for number, at, row in places], FILES_SCHEMA)
+            items.append((files_key(block), BitmapRecord(coverage=encode_block(table))))
+            logs = logs_block([sources[number].log(at, row) for number, at, row in places])
+            if logs is not None:
+                items.append((logs_key(block), BitmapRecord(coverage=encode_block(logs))))
             for name, found in entries.items():
                 table = _column_table(name, own, found, sources)
                 items.append((coverage_key(name, block), BitmapRecord(coverage=encode_block(table))))
@@ -181,6 +187,7 @@ class _Source:
     reader: HFileReader
     files: list[pa.Table]
     keys: list[list[_FileKey]]
+    _logs: dict[int, list[CoveredLog | None]]
     _columns: dict[str, dict[int, pa.Table]]
 
     @classmethod
@@ -190,7 +197,12 @@ class _Source:
         blocks = read_files_block(reader, path)
         names = ("partition", "file_id", "base_file")
         keys = [list(zip(*(table.column(name).to_pylist() for name in names), strict=True)) for table in blocks]
-        return cls(path, reader, blocks, keys, {})
+        logs = {at: covered_logs(block) for at, block in read_logs_blocks(reader, blocks, path).items()}
+        return cls(path, reader, blocks, keys, logs, {})
+
+    def log(self, block: int, row: int) -> CoveredLog | None:
+        """The entry of a log file, by its place in the files blocks; None of a base file."""
+        return self._logs[block][row] if block in self._logs else None
 
     def column(self, name: str) -> dict[int, pa.Table]:
         """The column's blocks by number."""
@@ -212,13 +224,11 @@ class _Source:
         return zip(found, encode_bitmap_records(records), strict=True)
 
 
-def _files_table(
-    own: Sequence[_FileKey],
-    entries: dict[str, dict[_FileKey, tuple[int, int, int]]],
-    sources: Sequence[_Source],
-) -> pa.Table:
-    places = [max(found[key] for found in entries.values() if key in found) for key in own]  # The newest source.
-    return _taken([(sources[number].files[block], row) for number, block, row in places], FILES_SCHEMA)
+def _newest(
+    own: Sequence[_FileKey], entries: dict[str, dict[_FileKey, tuple[int, int, int]]]
+) -> list[tuple[int, int, int]]:
+    """The place of each file in the newest source: number of the source, block, row."""
+    return [max(found[key] for found in entries.values() if key in found) for key in own]
 
 
 def _column_table(
@@ -273,7 +283,9 @@ def _bitmap_cells(
 ) -> list[tuple[bytes, bytes]]:
     wanted: dict[int, list[bytes]] = {}
     texts: dict[tuple[int, int], tuple[list[list[str]], list[int]]] = {}
-    for (partition, file_id, _), (number, block, row) in found.items():
+    for (partition, file_id, file), (number, block, row) in found.items():
+        if is_log(file):
+            continue
         if (number, block) not in texts:
             table = sources[number].column(name)[block]
             texts[number, block] = table.column("texts").to_pylist(), table.column("nulls").to_pylist()
@@ -330,7 +342,7 @@ def compact_runs(handle: TableContext, instant: str) -> CompactedRuns:
     taken = runs_to_compact(folder, settled(snapshot.timeline), handle.limits.compact_at)
     if not taken:
         return CompactedRuns()
-    live = {file.name for file in snapshot.base_files()}
+    live = {file.name for item in snapshot.slices() for file in item.files}
     is_settled = settled(snapshot.timeline)
     left = [run for run in folder.runs if run not in taken and is_settled(run)]
     alone = only_live(files, taken, live)

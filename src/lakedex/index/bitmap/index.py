@@ -27,6 +27,7 @@ from lakedex.index.bitmap.definitions import (
     with_new_names,
 )
 from lakedex.index.bitmap.loaded_index import load_bitmap_index
+from lakedex.index.bitmap.log_builder import log_bitmaps
 from lakedex.index.bitmap.pruning import Bitmaps
 from lakedex.index.bitmap.run_files import (
     BITMAP_INDEX,
@@ -197,8 +198,8 @@ class CollectBitmaps:
 
     @property
     def takes_logs(self) -> bool:
-        """False: bitmaps are of rows of base files."""
-        return False
+        """True: of a log file the values of its rows are kept, and the rows of the base file that it touches."""
+        return True
 
     def begin(self, schema: pa.Schema) -> _FileBitmaps:
         """Begin a file."""
@@ -207,7 +208,7 @@ class CollectBitmaps:
 
 @dataclass(slots=True)
 class _FileBitmaps:
-    """Bitmaps of one file; positions are those of the rows as they are written."""
+    """Bitmaps of one file; positions are those of the rows as they are written. Of a log file only its values."""
 
     builder: BitmapsBuilder
     limit: int
@@ -220,6 +221,10 @@ class _FileBitmaps:
 
     def finish(self, file: FinishedFile) -> TaskBitmaps:
         started = time.perf_counter()
+        if file.log is not None:
+            return spill_bitmaps(
+                log_bitmaps(file, file.log, self.builder), partial(file.spill, "bitmaps"), self.limit, self.seconds
+            )
         groups = tuple(RowGroup(*group) for group in file.summary.row_groups)
         found = FileBitmaps(
             partition=file.partition,

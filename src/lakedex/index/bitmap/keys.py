@@ -50,6 +50,7 @@ __all__ = [
     "files_key",
     "group_suffix",
     "is_indexable",
+    "logs_key",
     "normal_values",
     "parse_bitmap_key",
     "parse_type",
@@ -132,6 +133,11 @@ def parse_bitmap_key(key: str) -> tuple[str, str | None, str, str]:
 def files_key(block: int) -> str:
     """Key of a block of covered base files."""
     return f"{NULL_MARK}files${block:05d}"
+
+
+def logs_key(block: int) -> str:
+    """Key of what is known of the log files in a block of covered files."""
+    return f"{NULL_MARK}logs${block:05d}"
 
 
 def coverage_prefix(column: str) -> str:

@@ -26,7 +26,8 @@ from lakedex.codec.metadata_record import BitmapRecord, decode_bitmap_records
 from lakedex.codec.roaring import decode_bitmap
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.definitions import BitmapDefinition, read_bitmap_definitions
-from lakedex.index.bitmap.keys import NULL_MARK, bitmap_key, coverage_prefix, parse_type, typed_values
+from lakedex.index.bitmap.keys import NULL_MARK, bitmap_key, coverage_prefix, logs_key, parse_type, typed_values
+from lakedex.index.bitmap.log_coverage import LOGS_SCHEMA, CoveredLog, covered_logs, is_log
 from lakedex.index.bitmap.run_files import (
     BITMAP_FOLDER,
     COLUMN_SCHEMA,
@@ -39,10 +40,8 @@ from lakedex.index.bitmap.run_files import (
     list_runs,
 )
 from lakedex.io.storage import TableFiles
-from lakedex.layout.file_slice import SliceTable
-from lakedex.metadata.store import MetadataStore
 from lakedex.parquet.conform import conform_stored
-from lakedex.snapshot.file_system_view import FileSystemView, TableCache, ViewCache
+from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import IntArray
 
@@ -56,6 +55,7 @@ __all__ = [
     "LoadedBitmapIndex",
     "load_bitmap_index",
     "read_files_block",
+    "read_logs_blocks",
     "run_records",
 ]
 
@@ -361,6 +361,8 @@ class Coverage:
         self.numbers: dict[tuple[str, str], int] = {}
         self.columns: dict[str, ColumnCoverage] = {}
         self.unread: dict[str, str] = {}
+        self.logs: dict[int, CoveredLog] = {}
+        self.changes_of_logs = 0
         self.rows: IntArray = np.empty(0, np.int64)
         self.groups: IntArray = np.empty(0, np.int64)
         self._at, self._cache = files, cache
@@ -399,6 +401,10 @@ class Coverage:
         for run in folder.runs:
             if run.name not in self._known and run.name not in self.unread:
                 self._add(run)
+        lost = [number for number in self.logs if self._ranks[self._told_by[number]] == GONE] if gone else []
+        for number in lost:
+            del self.logs[number]
+        self.changes_of_logs += bool(lost)
         for column in self.columns.values() if gone else ():
             column.forget(self._ranks)
         self.unread = {name: why for name, why in self.unread.items() if name in self._order}
@@ -407,6 +413,7 @@ class Coverage:
         try:
             reader = self._reader(run)
             blocks = read_files_block(reader, self._path(run))
+            logs = read_logs_blocks(reader, blocks, self._path(run))
         except (CorruptFileError, FileNotFoundError) as error:
             # Another process may have folded it since it was listed; and what is damaged covers nothing.
             self.unread[run.name] = str(error)
@@ -414,11 +421,11 @@ class Coverage:
         number = self._known[run.name] = len(self._runs)
         self._runs.append(run)
         self._ranks = np.append(self._ranks, self._order[run.name])
-        self._files_of.append([self._file_numbers(number, block) for block in blocks])
+        self._files_of.append([self._file_numbers(number, block, logs.get(at)) for at, block in enumerate(blocks)])
         for name, column in self.columns.items():
             self._load(name, column, number)
 
-    def _file_numbers(self, run: int, block: pa.Table) -> IntArray:
+    def _file_numbers(self, run: int, block: pa.Table, logs: pa.Table | None) -> IntArray:
         """Numbers of a block's files. With the partition: Hudi's bucket index may give two partitions one file id."""
         names = list(zip(block.column("partition").to_pylist(), block.column("base_file").to_pylist(), strict=True))
         numbers = self.numbers
@@ -436,6 +443,11 @@ class Coverage:
             number = int(found[row])
             self.files.replace(number, block, row)
             self.rows[number], self.groups[number], self._told_by[number] = rows[row], groups[row], run
+        for row, log in enumerate(() if logs is None else covered_logs(logs)):
+            number = int(found[row])
+            if log is not None and self._told_by[number] == run and self.logs.get(number) != log:
+                self.changes_of_logs += number in self.logs
+                self.logs[number] = log
         return found
 
     def _path(self, run: Run) -> str:
@@ -568,7 +580,26 @@ def read_files_block(reader: HFileReader, path: str) -> list[pa.Table]:
     return [decode_block(record.coverage or b"", FILES_SCHEMA, path) for record in records]
 
 
-_NOT_LOOKED_FOR = -2
+def read_logs_blocks(reader: HFileReader, files: Sequence[pa.Table], path: str) -> dict[int, pa.Table]:
+    """The logs blocks of a run by number. Only a run whose files blocks name log files has some.
+
+    Raises:
+        CorruptFileError: damaged bytes, or a block of another number of files.
+    """
+    some = [at for at, block in enumerate(files) if any(map(is_log, block.column("base_file").to_pylist()))]
+    if not some:
+        return {}
+    keys = {logs_key(at).encode(): at for at in some}
+    cells = reader.get_many(list(keys))
+    records = run_records(reader, list(cells.values()), path)
+    found = {
+        keys[key]: decode_block(record.coverage or b"", LOGS_SCHEMA, path)
+        for key, record in zip(cells, records, strict=True)
+    }
+    for at, block in found.items():
+        if block.num_rows != files[at].num_rows:
+            raise CorruptFileError(path, 0, f"a logs block of {files[at].num_rows} files", f"one of {block.num_rows}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -590,18 +621,6 @@ class LoadedBitmapIndex:
         """Columns with bitmaps."""
         return frozenset(column for index in self.definitions.values() for column in index.columns)
 
-    def files(self, snapshot: Snapshot, rows: IntArray) -> IntArray:
-        """Per slice of the view the number of its covered base file. The caller has the lock of the coverage.
-
-        Negative where no run speaks of it, or where log files change what the base file says.
-        """
-        view = snapshot.view()
-        with view.lock:
-            cached = view.caches.get(_SliceFiles)
-            if cached is None or cached.coverage is not self.coverage:
-                cached = view.caches.put(_SliceFiles.of(self.coverage, view.table))
-            return cached.found(view.table)[rows]
-
 
 def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
     """The bitmap index as it is now: one read and one listing, and what was not read before. None without one.
@@ -621,35 +640,3 @@ def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
     with coverage.lock:
         coverage.refresh(folder)
     return LoadedBitmapIndex(definitions, coverage, folder)
-
-
-@dataclass(slots=True, eq=False)
-class _SliceFiles(ViewCache):
-    """Numbers of the slices' base files in a coverage; moves from view to view with them."""
-
-    coverage: Coverage
-    numbers: IntArray
-    seen: int
-
-    @classmethod
-    def of(cls, coverage: Coverage, table: SliceTable) -> _SliceFiles:
-        return cls(coverage, np.full(len(table), _NOT_LOOKED_FOR, np.int64), 0)
-
-    def found(self, table: SliceTable) -> IntArray:
-        """The numbers; slices that were not found before are looked for again when coverage has grown."""
-        known = len(self.coverage.files)
-        missing = np.flatnonzero(self.numbers < (0 if known > self.seen else -1))
-        if len(missing):
-            numbers = self.coverage.numbers
-            bases = [item.base_file for item in table.take(missing)]
-            # With the partition: Hudi's bucket index may give file groups of two partitions one id.
-            self.numbers[missing] = [-1 if b is None else numbers.get((b.partition, b.name), -1) for b in bases]
-            self.numbers[table.has_logs] = -1
-        self.seen = known
-        return self.numbers
-
-    def carry_over(self, older: FileSystemView, newer: FileSystemView, store: MetadataStore) -> _SliceFiles:
-        """The same for a newer view: new slices are looked for."""
-        rows = newer.table.rows_in(older.table)
-        numbers = np.where(rows >= 0, self.numbers[np.maximum(rows, 0)] if len(self.numbers) else -1, _NOT_LOOKED_FOR)
-        return _SliceFiles(self.coverage, numbers, self.seen)

@@ -26,6 +26,7 @@ from lakedex.index.bitmap.condition import (
     FALSE,
     TRUE,
     UNDECIDED,
+    BoundsEvaluator,
     Condition,
     CountEvaluator,
     Counts,
@@ -39,12 +40,14 @@ from lakedex.index.bitmap.condition import (
     to_bitmap_expr,
 )
 from lakedex.index.bitmap.loaded_index import NULL, Coverage, LoadedBitmapIndex, load_bitmap_index
+from lakedex.index.bitmap.log_coverage import SliceLogs, joined
+from lakedex.index.bitmap.slice_files import slice_files
 from lakedex.index.column_stats.pruning import slice_bounds
 from lakedex.index.protocol import PruneResult, RowSelection, UnusedIndex
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import BoolArray, IntArray, size_text
 
-__all__ = ["Bitmaps", "bitmap_cost", "bitmaps_cost", "fetch_rows"]
+__all__ = ["Bitmaps", "bitmap_cost", "bitmaps_cost", "bounds_of", "fetch_rows"]
 
 
 MAX_FETCH = 64 * 1024 * 1024
@@ -118,24 +121,33 @@ class _Plan:
     condition: Condition
     rows: IntArray
     files: IntArray = field(init=False)
+    logs: Mapping[int, SliceLogs] = field(init=False)
+    from_logs: IntArray = field(init=False)
     evaluator: CountEvaluator = field(init=False)
     saved: npt.NDArray[np.float64] = field(init=False)
     cost: npt.NDArray[np.float64] = field(init=False)
 
     def verdict(self) -> PruneResult:
         coverage = self.loaded.coverage
-        self.files = self.loaded.files(self.snapshot, self.rows)
+        known = slice_files(coverage, self.snapshot, self.rows)
+        self.files, self.logs = known.files, known.logs
         self.evaluator = CountEvaluator(coverage, self.files, _groups(coverage, self.files), self._bounds)
         counts = self.evaluator.evaluate(self.condition)
-        keep: BoolArray = counts.true[1] > 0
+        self.from_logs = self._rows_from_logs()
+        most = counts.true[1].copy()
+        for place, logs in self.logs.items():
+            # Of the base file's rows the touched ones are not as they are there, if no log record loses against one.
+            touched = len(logs.touched) if logs.is_ordered else 0
+            most[place] = min(int(most[place]), int(self.evaluator.rows[place]) - touched)
+        keep: BoolArray = most + self.from_logs > 0
         dropped = len(keep) - int(keep.sum())
         fetch, left = self._worth_it(counts, keep)
         selections: dict[int, RowSelection] = {}
         for start in range(0, len(fetch), BATCH_FILES):
             part = fetch[start : start + BATCH_FILES]
             for place, selection in self._selected(part).items():
-                keep[place] = selection.count > 0
-                if selection.count and self.index.select:
+                keep[place] = selection is not None
+                if selection is not None and self.index.select:
                     selections[int(self.rows[place])] = selection
         terms = [term for term, found in self.evaluator.terms.items() if found.known.any()]
         notes = [f"{dropped} by counts"] if dropped and len(fetch) else []
@@ -158,6 +170,21 @@ class _Plan:
             else evaluate_bounds(predicate.predicate, lambda column: found.get(column.name), len(self.rows))
         )
 
+    def _rows_from_logs(self) -> IntArray:
+        """At most how many rows of each slice match that are the latest record of a log file.
+
+        A merged row is the record that beats the others of its key, or has the columns which that one lacks from them.
+        """
+        most = np.zeros(len(self.files), np.int64)
+        if not self.logs:
+            return most
+        numbers, owners = joined(self.logs)
+        of_logs = CountEvaluator(
+            self.loaded.coverage, numbers, np.ones(len(numbers), np.int64), bounds_of(self._bounds, owners)
+        )
+        np.add.at(most, owners, of_logs.evaluate(self.condition).true[1])
+        return most
+
     # ------------------------------------------------------------------------------------------------ what it costs
 
     def _worth_it(self, counts: Counts, keep: BoolArray) -> tuple[IntArray, IntArray]:
@@ -176,6 +203,10 @@ class _Plan:
         size = self.snapshot.view().table.sizes[self.rows].astype(np.float64)
         expected = counts.share * self.evaluator.rows
         empty = np.where(counts.true[0] > 0, 0.0, np.exp(-expected))
+        for place, logs in self.logs.items():
+            # Rows that are read in any case, and that may match whatever the base file says.
+            expected[place] += len(logs.touched)
+            empty[place] = 0.0 if self.from_logs[place] else empty[place]
         left = np.minimum(counts.groups, groups * -np.expm1(-expected / np.maximum(groups, 1)))
         saved = size * (np.maximum(empty, 1 - left / groups) if self.index.select else empty)
         saved += self._spared()
@@ -202,8 +233,8 @@ class _Plan:
 
     # -------------------------------------------------------------------------------------------------- rows
 
-    def _selected(self, places: IntArray) -> dict[int, RowSelection]:
-        """The rows of some files, those whose bitmaps could be read."""
+    def _selected(self, places: IntArray) -> dict[int, RowSelection | None]:
+        """The rows of some files, those whose bitmaps could be read; None where no row matches."""
         coverage = self.loaded.coverage
         terms = list(self.evaluator.terms.items())
         found = {
@@ -211,7 +242,7 @@ class _Plan:
             for term, counted in terms
             if counted.of_value is not None
         }
-        selections = {}
+        selections: dict[int, RowSelection | None] = {}
         for place in places.tolist():
             number = int(self.files[place])
             own = {term: rows[number] for term, rows in found.items() if number in rows}
@@ -220,7 +251,14 @@ class _Plan:
             item = coverage.files[number]
             sets = row_sets(self.condition, item.rows, own)
             groups = [RowGroup(*group) for group in item.groups]
-            selections[place] = RowSelection.of(sets.true, groups, is_exact=sets.is_exact)
+            logs = self.logs.get(place)
+            if logs is None:
+                selections[place] = RowSelection.of(sets.true, groups, is_exact=sets.is_exact) if sets.true else None
+                continue
+            left = sets.true - logs.touched if logs.is_ordered else sets.true
+            may_match = bool(left) or self.from_logs[place] > 0
+            rows = sets.true | logs.touched
+            selections[place] = RowSelection.of(rows, groups, is_exact=False, logs=logs.names) if may_match else None
         return selections
 
     # -------------------------------------------------------------------------------------------------- words
@@ -236,6 +274,8 @@ class _Plan:
             notes.append(f"{rows:,} row positions, {kept} of {groups} row groups in {len(selections)} files")
         if len(left):
             notes.append(f"bitmaps of {len(left)} files not worth reading ({self._forecast(left)})")
+        if self.logs:
+            notes.append(f"log files of {len(self.logs)} slices known")
         uncovered = int((self.files < 0).sum())
         if uncovered:
             notes.append(f"not known for {uncovered} files")
@@ -259,6 +299,16 @@ def _groups(coverage: Coverage, files: IntArray) -> IntArray:
     if not len(coverage.groups):
         return np.ones(len(files), np.int64)
     return np.where(files >= 0, np.maximum(coverage.groups[np.maximum(files, 0)], 1), 1)
+
+
+def bounds_of(bounds: BoundsEvaluator, owners: IntArray) -> BoundsEvaluator:
+    """The same for log files, given by the place of the slice of each: what is true of all its rows is of theirs."""
+
+    def of_logs(predicate: BoundPredicate) -> tuple[BoolArray, BoolArray, BoolArray] | None:
+        found = bounds(predicate)
+        return None if found is None else (found[0][owners], found[1][owners], found[2][owners])
+
+    return of_logs
 
 
 def bitmap_cost(evaluator: CountEvaluator, term: Term) -> npt.NDArray[np.float64]:

@@ -9,7 +9,8 @@ writes its outputs, then ``manifest_<number>.json`` by put-if-absent; of two at 
 stay for a reader that is under way and go with the next compaction.
 
 Coverage is the part of a run without its bitmaps, as Arrow streams. A *files* block lists base files, once for all
-columns. A column's block has an entry for each file of the files block of the same number, in its order:
+columns. A column's block has an entry for each file of the files block of the same number, in its order. Log files are
+listed with them (:mod:`lakedex.index.bitmap.log_coverage`); they have no bitmaps.
 
     ============  ====================  ============================================================
     files block   type                  content
@@ -69,7 +70,8 @@ from lakedex.codec.metadata_record import (
 from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.builder import INDEXED, NOT_INDEXED, ColumnBitmaps, FileBitmaps
-from lakedex.index.bitmap.keys import column_prefix, coverage_key, escape_all, files_key, group_suffix
+from lakedex.index.bitmap.keys import column_prefix, coverage_key, escape_all, files_key, group_suffix, logs_key
+from lakedex.index.bitmap.log_coverage import logs_block
 from lakedex.io.storage import Storage, TableFiles
 from lakedex.io.task_output import Spilled
 
@@ -422,12 +424,17 @@ def coverage_records(files: Sequence[FileBitmaps]) -> Iterable[tuple[str, Bitmap
     for block, start in enumerate(range(0, len(files), FILES_PER_BLOCK)):
         part = files[start : start + FILES_PER_BLOCK]
         yield files_key(block), BitmapRecord(coverage=encode_block(files_block(part)))
+        logs = logs_block([item.log for item in part])
+        if logs is not None:
+            yield logs_key(block), BitmapRecord(coverage=encode_block(logs))
         for name in names:
             yield coverage_key(name, block), BitmapRecord(coverage=encode_block(column_block(name, part)))
 
 
 def column_entries(item: FileBitmaps, column: ColumnBitmaps) -> list[BitmapEntry]:
-    """The bitmaps of one column of one base file, with their keys."""
+    """The bitmaps of one column of one base file, with their keys; none of a log file."""
+    if item.log is not None:
+        return []
     null = [(column.null_bitmap, column.nulls)] if column.nulls else []
     parts = escape_all(pa.array([*column.texts, *(None for _ in null)], pa.string())).to_pylist()
     prefix, suffix = column_prefix(column.column), f"${group_suffix(item.partition, item.file_id)}"

@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakedex.index.bitmap.build import logs_of_slices, number_of
 from lakedex.index.bitmap.definitions import BitmapDefinition
 from lakedex.index.bitmap.loaded_index import Coverage, LoadedBitmapIndex, load_bitmap_index
+from lakedex.index.bitmap.log_coverage import is_log
 from lakedex.index.bitmap.run_files import IS_INDEXED, RunFolder, state_text
 from lakedex.reports import ColumnIndexStats, IndexStats
 from lakedex.snapshot.snapshot import Snapshot
@@ -64,11 +66,21 @@ def _entries_of(coverage: Coverage, name: str, numbers: IntArray) -> IntArray:
 
 
 def coverage_text(held: LoadedBitmapIndex, snapshot: Snapshot, columns: Sequence[str]) -> str:
-    """``complete``, or how many files are covered."""
+    """``complete``, or how many files are covered, log files among them."""
     with held.coverage.lock:
-        _, known = covered_files(held, snapshot, columns)
+        _, bases = covered_files(held, snapshot, columns)
+        known = np.concatenate([bases, _covered_logs(held.coverage, snapshot, columns)])
     done = int(known.sum())
     return "complete" if done == len(known) else f"partial: {done} of {len(known)} files covered"
+
+
+def _covered_logs(coverage: Coverage, snapshot: Snapshot, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which of the current log files have all of the columns."""
+    numbers = np.array([number_of(coverage, item) for item in logs_of_slices(snapshot)], np.int64)
+    known = numbers >= 0
+    for name in columns:
+        known &= _entries_of(coverage, name, numbers) >= 0
+    return known
 
 
 def bitmap_index_stats(snapshot: Snapshot, definition: BitmapDefinition) -> IndexStats:
@@ -84,6 +96,7 @@ def bitmap_index_stats(snapshot: Snapshot, definition: BitmapDefinition) -> Inde
     with coverage.lock:
         numbers, known = covered_files(held, snapshot, definition.columns)
         figures = {name: _figures(coverage, name, numbers) for name in sorted(held.columns)}
+        logs = _covered_logs(coverage, snapshot, definition.columns)
         rows = int(coverage.rows[numbers[known]].sum()) if known.any() else 0
         damage = tuple(f"{name}: {why}" for name, why in coverage.unread.items())
     own = [figures[name] for name in definition.columns]
@@ -91,8 +104,8 @@ def bitmap_index_stats(snapshot: Snapshot, definition: BitmapDefinition) -> Inde
     return IndexStats(
         name=definition.name,
         entries=entries,
-        files_covered=int(known.sum()),
-        files_uncovered=int((~known).sum()),
+        files_covered=int(known.sum()) + int(logs.sum()),
+        files_uncovered=int((~known).sum()) + int((~logs).sum()),
         bytes=_share(folder, entries, sum(column.entries for column in figures.values())),
         bytes_of_runs=folder.size,
         runs=len(folder.runs),
@@ -137,7 +150,11 @@ def bitmap_stats_table(snapshot: Snapshot, column: str | None = None, partition:
         numbers = _current(held.coverage, snapshot)
         current[numbers[numbers >= 0]] = True
         files = np.array(
-            [n for n, item in enumerate(held.coverage.files) if partition is None or item.partition == partition],
+            [
+                n
+                for n, item in enumerate(held.coverage.files)
+                if not is_log(item.base_file) and (partition is None or item.partition == partition)
+            ],
             np.int64,
         )
         parts = [_values_of_column(held.coverage, name, files, current) for name in names] if len(files) else []

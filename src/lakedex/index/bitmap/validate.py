@@ -14,16 +14,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap
 
-from lakedex.codec.hfile.reader import HFileReader
-from lakedex.codec.metadata_record import BitmapRecord
-from lakedex.codec.roaring import decode_bitmap, deserialize_bitmap
 from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputError
-from lakedex.index.bitmap.builder import INDEXED, BitmapsOfFile, ColumnBitmaps, FileBitmaps, column_of
+from lakedex.index.bitmap.build import logs_of_slices
+from lakedex.index.bitmap.builder import FileBitmaps, column_of
+from lakedex.index.bitmap.compare import (
+    Compared,
+    CompareFile,
+    CompareLog,
+    IndexedColumn,
+    IndexedFile,
+    IndexedValue,
+    StoredLog,
+)
 from lakedex.index.bitmap.definitions import BitmapDefinition, indexed_limits
-from lakedex.index.bitmap.keys import bitmap_key, is_indexable, value_texts
-from lakedex.index.bitmap.loaded_index import Coverage, run_records
+from lakedex.index.bitmap.keys import is_indexable, value_texts
+from lakedex.index.bitmap.loaded_index import Coverage
+from lakedex.index.bitmap.log_builder import BitmapsOfLog
 from lakedex.index.bitmap.run_files import (
     BITMAP_FOLDER,
     IS_INDEXED,
@@ -39,254 +46,16 @@ from lakedex.index.bitmap.run_files import (
     publish_without,
     write_run,
 )
-from lakedex.index.protocol import file_difference
 from lakedex.io.storage import TableFiles
-from lakedex.layout.file_slice import BaseFile
-from lakedex.metadata.files import open_hfile
+from lakedex.layout.file_slice import BaseFile, DataFile, FileSlice
 from lakedex.reports import Difference
 from lakedex.snapshot.file_system_view import TableCache
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.instant import InstantClock
 from lakedex.types import IntArray, Progress
 
-__all__ = ["BitmapValidation", "CompareFile", "Compared", "IndexedColumn", "IndexedFile", "IndexedValue", "Tasks"]
-
-
-EXAMPLES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedValue:
-    """A value of a column in a file, as coverage has it.
-
-    Attributes:
-        text: the text in its key; None for null.
-        present: its text in the type that the column has now; None for null, and where there is none.
-        rows: that hold it.
-        groups: row groups that hold it.
-        typed: whether the column's present type has the value.
-    """
-
-    text: str | None
-    present: str | None
-    rows: int
-    groups: int
-    typed: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedColumn:
-    """A column of a file, as coverage has it."""
-
-    column: str
-    run: Run
-    state: int
-    values: tuple[IndexedValue, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedFile:
-    """A base file, as coverage has it; row groups as (rows, first byte, bytes)."""
-
-    rows: int
-    groups: tuple[tuple[int, int, int], ...]
-    columns: tuple[IndexedColumn, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One file's result.
-
-    Attributes:
-        differences: what does not agree.
-        entries: bitmaps that were compared.
-        bitmaps: those made from the data, if they were asked for and are needed.
-        damaged: runs of which bytes cannot be read.
-        gone: the base file is no more, or a run: a fold or a cleaner was at work meanwhile.
-    """
-
-    differences: tuple[Difference, ...] = ()
-    entries: int = 0
-    bitmaps: FileBitmaps | None = None
-    damaged: frozenset[str] = frozenset()
-    gone: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareFile:
-    """Task: a base file against what is stored of it. Where nothing is stored its bitmaps are only made.
-
-    Attributes:
-        index: name of the index.
-        limits: all indexed columns of the table, with the cap of distinct values of each.
-        schema: the table's columns.
-        keep: return the bitmaps of a file that differs.
-    """
-
-    index: str
-    files: TableFiles
-    limits: Mapping[str, int]
-    schema: pa.Schema
-    keep: bool = False
-
-    def __call__(self, item: tuple[BaseFile, IndexedFile | None]) -> Compared:
-        """Compare one file."""
-        base, stored = item
-        # What is indexed was under the cap that held when it was made.
-        known = {} if stored is None else {column.column: len(column.values) for column in stored.columns}
-        limits = {name: max(limit, known.get(name, 0)) for name, limit in self.limits.items()}
-        task = BitmapsOfFile(files=self.files, columns=limits, schema=self.schema)
-        try:
-            made = task(base)
-        except FileNotFoundError:
-            return Compared(gone=True)
-        if stored is None:
-            return Compared(bitmaps=made)
-        check = _Check(self.index, self.files, base, made)
-        try:
-            found = check.differences(stored)
-        except FileNotFoundError:
-            return Compared(gone=True, bitmaps=made if self.keep else None)
-        return Compared(
-            differences=found,
-            entries=check.entries,
-            bitmaps=made if self.keep and found else None,
-            damaged=frozenset(check.damaged),
-        )
-
-
-@dataclass(slots=True)
-class _Check:
-    """The comparison of one file."""
-
-    index: str
-    files: TableFiles
-    base: BaseFile
-    made: FileBitmaps
-    entries: int = 0
-    damaged: set[str] = field(default_factory=set)
-    _readers: dict[str, HFileReader] = field(default_factory=dict)
-
-    def differences(self, stored: IndexedFile) -> tuple[Difference, ...]:
-        found = [*self._of_file(stored)]
-        made = {column.column: column for column in self.made.columns}
-        for column in stored.columns:
-            if column.state == IS_INDEXED and column.column in made:
-                found += self._of_column(column, made[column.column])
-        return tuple(found)
-
-    def _difference(self, column: str, kind: str, expected: str, found: str = "", count: int = 1) -> Difference:
-        return file_difference(self.index, self.base, column, kind, expected, found, count)
-
-    def _of_file(self, stored: IndexedFile) -> Iterator[Difference]:
-        groups = tuple((group.rows, group.start, group.size) for group in self.made.row_groups)
-        if stored.rows != self.made.rows:
-            yield self._difference("", "wrong counts", f"{self.made.rows} rows", f"{stored.rows} rows")
-        if stored.groups != groups:
-            yield self._difference("", "wrong row groups", f"{groups[:4]}", f"{stored.groups[:4]}")
-
-    def _of_column(self, stored: IndexedColumn, made: ColumnBitmaps) -> list[Difference]:
-        faults: dict[str, list[str]] = {}
-        if made.state != INDEXED:
-            return [self._difference(stored.column, "wrong values", f"a column that has {made.state}", "bitmaps")]
-        expected: dict[str | None, tuple[int, int, bytes]] = {
-            text: (rows, groups, bitmap)
-            for text, rows, groups, bitmap in zip(
-                made.texts, made.cardinalities, made.groups, made.bitmaps, strict=True
-            )
-        }
-        if made.nulls:
-            expected[None] = (made.nulls, made.null_groups, made.null_bitmap)
-        records = self._records(stored)
-        seen: dict[str | None, list[IndexedValue]] = {}
-        for value in stored.values:
-            if value.typed and value.present in expected:
-                seen.setdefault(value.present, []).append(value)
-            else:
-                faults.setdefault("wrong values", []).append(f"{_shown(value.text)}, which the file does not have")
-        for text in expected.keys() - seen.keys():
-            faults.setdefault("wrong values", []).append(f"{_shown(text)} is not listed")
-        for text, values in seen.items():
-            self._of_value(values, expected[text], records, faults)
-        return [
-            self._difference(stored.column, kind, "", "; ".join(texts[:EXAMPLES]), len(texts))
-            for kind, texts in faults.items()
-        ]
-
-    def _of_value(
-        self,
-        values: list[IndexedValue],
-        expected: tuple[int, int, bytes],
-        records: Mapping[str | None, BitmapRecord | str],
-        faults: dict[str, list[str]],
-    ) -> None:
-        """Values that are one in the column's present type, together."""
-        rows, groups, bitmap = expected
-        shown = _shown(values[0].text)
-        stated = sum(value.rows for value in values)
-        if stated != rows:
-            faults.setdefault("wrong counts", []).append(f"{shown} has {rows} rows, not {stated}")
-        if len(values) == 1 and values[0].groups != groups:
-            faults.setdefault("wrong row groups", []).append(f"{shown} is in {groups}, not in {values[0].groups}")
-        positions = BitMap()
-        for value in values:
-            self.entries += 1
-            part = self._positions(value, records.get(value.text), faults)
-            if isinstance(part, str):
-                return
-            positions |= part
-        if positions != deserialize_bitmap(bitmap):
-            faults.setdefault("wrong positions", []).append(f"{shown}: {len(positions)} positions of {rows}")
-
-    def _positions(
-        self, value: IndexedValue, record: BitmapRecord | str | None, faults: dict[str, list[str]]
-    ) -> BitMap | str:
-        """The positions of a value, or what is wrong with them."""
-        kind, detail = "missing bitmap", ""
-        if isinstance(record, str):
-            kind, detail = "damaged bytes", record
-        elif record is not None and record.base_file != self.base.name:
-            detail = f"it is one of {record.base_file}"
-        elif record is not None and record.cardinality != value.rows:
-            kind, detail = "wrong counts", f"coverage says {value.rows} rows, its record {record.cardinality}"
-        elif record is not None:
-            try:
-                return decode_bitmap(record.bitmap or "", path=self.base.name)
-            except CorruptFileError as error:
-                kind, detail = "damaged bytes", str(error)
-        text = f"{_shown(value.text)}: {detail}" if detail else _shown(value.text)
-        faults.setdefault(kind, []).append(text)
-        return text
-
-    def _records(self, stored: IndexedColumn) -> dict[str | None, BitmapRecord | str]:
-        """Records of the column's values, or why one cannot be read."""
-        path = self.files.path(BITMAP_FOLDER, stored.run.name)
-        keys = {
-            bitmap_key(stored.column, value.text, self.base.partition, self.base.file_id).encode(): value.text
-            for value in stored.values
-        }
-        try:
-            reader = self._readers.get(path)
-            if reader is None:
-                reader = self._readers[path] = open_hfile(self.files.storage, path, stored.run.size)
-            cells = reader.get_many(list(keys))
-        except CorruptFileError as error:
-            self.damaged.add(stored.run.name)
-            return dict.fromkeys(keys.values(), str(error))
-        return {keys[key]: self._record(reader, cell, path, stored.run) for key, cell in cells.items()}
-
-    def _record(self, reader: HFileReader, cell: bytes, path: str, run: Run) -> BitmapRecord | str:
-        try:
-            return run_records(reader, [cell], path)[0]
-        except CorruptFileError as error:
-            self.damaged.add(run.name)
-            return str(error)
-
-
-def _shown(text: str | None) -> str:
-    if text is None:
-        return "null"
-    return repr(text if len(text) <= 40 else f"{text[:40]}…")
+__all__ = ["BitmapValidation", "Tasks"]
 
 
 Tasks = Callable[[Callable[[Any], Any], Sequence[Any], str], list[Any]]
@@ -433,12 +202,44 @@ class BitmapValidation:
             if progress is not None:
                 progress(min(start + self.step, len(covered)), len(covered))
         self.checked += done
+        found = [(item, self._stored_log(item)) for item in self._logs_above(files)]
+        yield from self._taken(self._log_tasks([(item, stored) for item, stored in found if stored is not None]))
+
+    def _logs_above(self, files: Sequence[BaseFile]) -> list[FileSlice]:
+        """Slices of some base files, one for each log file, which is the last one there."""
+        names = {(base.partition, base.name) for base in files}
+        ends = logs_of_slices(self.snapshot)
+        return [item for item in ends if item.base_file and (item.partition, item.base_file.name) in names]
+
+    def _stored_log(self, item: FileSlice) -> StoredLog | None:
+        """Coverage of the last log file of a slice; None if it is not covered."""
+        file = item.log_files[-1]
+        if not self.covers(file, self.columns):
+            return None
+        log = self._coverage.logs.get(self._coverage.numbers[file.partition, file.name])
+        is_of_it = log is not None and item.base_file is not None and log.base_file == item.base_file.name
+        return (self._stored(file, self.columns), log) if log is not None and is_of_it else None
+
+    def _log_tasks(self, items: Sequence[tuple[FileSlice, StoredLog | None]]) -> list[Compared]:
+        if not items:
+            return []
+        files, schema = self.snapshot.files, self.snapshot.schema
+        merge = MergeSettings.of(self.snapshot)
+        task = CompareLog(
+            index=self.definition.name,
+            task=BitmapsOfLog(files=files, columns=self.limits, schema=schema, merge=merge),
+            keep=bool(self.instant),
+        )
+        return self.run(task, items, f"lakedex {files}: comparing bitmaps of {len(items)} log files")
 
     def make(self, files: Sequence[BaseFile]) -> Iterator[FileBitmaps]:
         """Bitmaps of base files from the data."""
         for start in range(0, len(files), self.step):
             results = self._tasks([(base, None) for base in files[start : start + self.step]])
             yield from (result.bitmaps for result in results if result.bitmaps is not None)
+        lost = [item for item in self._logs_above(self.snapshot.base_files()) if self._stored_log(item) is None]
+        results = self._log_tasks([(item, None) for item in lost])
+        yield from (result.bitmaps for result in results if result.bitmaps is not None)
 
     def _tasks(self, items: Sequence[tuple[BaseFile, IndexedFile | None]]) -> list[Compared]:
         task = CompareFile(
@@ -461,7 +262,7 @@ class BitmapValidation:
             if result.bitmaps is not None:
                 yield result.bitmaps
 
-    def covers(self, base: BaseFile, columns: Sequence[str]) -> bool:
+    def covers(self, base: DataFile, columns: Sequence[str]) -> bool:
         """Whether the index has an entry for all of the columns in a file."""
         number = self._coverage.numbers.get((base.partition, base.name))
         return number is not None and all(self._entry(name, number) >= 0 for name in columns)
@@ -478,7 +279,7 @@ class BitmapValidation:
     def _entry(self, name: str, number: int) -> int:
         return int(self._coverage.column(name).entry_of[number])
 
-    def _stored(self, base: BaseFile, columns: Sequence[str]) -> IndexedFile:
+    def _stored(self, base: DataFile, columns: Sequence[str]) -> IndexedFile:
         number = self._coverage.numbers[base.partition, base.name]
         item = self._coverage.files[number]
         found = tuple(self._stored_column(name, self._entry(name, number)) for name in columns)
@@ -507,12 +308,14 @@ class BitmapValidation:
         return IndexedColumn(name, run, state, tuple(values))
 
     def uncovered(self, files: Sequence[BaseFile]) -> int:
-        """Files that lack an entry for some column of the index."""
-        return sum(not self.covers(base, self.columns) for base in files)
+        """Files, their log files with them, that lack an entry for some column of the index."""
+        logs = sum(self._stored_log(item) is None for item in self._logs_above(files))
+        return logs + sum(not self.covers(base, self.columns) for base in files)
 
     def stale(self, files: Sequence[BaseFile]) -> int:
-        """Entries of this index's columns in base files that are not among the table's."""
+        """Entries of this index's columns in files that are none of the table's base files, or of their log files."""
         live = {(base.partition, base.name) for base in files}
+        live |= {(log.partition, log.name) for item in self._logs_above(files) for log in item.log_files}
         stale: IntArray = np.array([number for name, number in self._coverage.numbers.items() if name not in live], int)
         total = 0
         for name in self.columns if len(stale) else ():

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.codec.column_bounds import (
+    NO_VALUES,
     StatsVersion,
     StatValue,
     is_order_safe,
@@ -294,7 +295,13 @@ def stat_record(
     *,
     over_partition: bool = False,
 ) -> Record:
-    """The metadata record of a stat; ``subject`` is a file name, or a partition path when ``over_partition``."""
+    """The metadata record of a stat; ``subject`` is a file name, or a partition path when ``over_partition``.
+
+    Of a file without values, a log file of deletes alone, it has Java's type of nothing.
+    """
+    types: Mapping[str, Any] | None = value_type(kind, version)
+    if types is not None and not over_partition and stat.value_count == 0:
+        types = NO_VALUES
     return stats_record(
         subject,
         stat.column,
@@ -304,7 +311,7 @@ def stat_record(
         null_count=stat.null_count,
         total_size=stat.total_size,
         total_uncompressed_size=stat.total_uncompressed_size,
-        value_type=value_type(kind, version),
+        value_type=types,
         over_partition=over_partition,
     )
 

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from lakedex.arrow_types import as_table, conform, normal_schema
 from lakedex.errors import InvalidInputError, LakedexError, TableExistsError, UnsupportedFeatureError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.io.storage import TableFiles
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.spark.catalog.ddl import CAPABILITIES, NewTable, alter_table, new_table, require_like

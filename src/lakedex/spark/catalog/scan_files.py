@@ -63,7 +63,7 @@ def row_group_ranges(snapshot: Snapshot, plan: ScanPlan) -> Mapping[str, FileRan
     found = {}
     for base in plan.files:
         selection = plan.selections.get(base.name)
-        part = None if selection is None else ranges_of(selection.groups, selection.kept_groups())
+        part = None if selection is None or selection.logs else ranges_of(selection.groups, selection.kept_groups())
         if part is not None:
             found[snapshot.files.path(base.relative_path)] = part
     return found

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from lakedex.errors import InvalidInputError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.reports import WriteResult
 from lakedex.spark.catalog.ddl import NewTable
 from lakedex.spark.catalog.java_bridge import JavaBridge, JavaProxy

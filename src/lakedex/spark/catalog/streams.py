@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakedex.arrow_types import normal_schema
 from lakedex.errors import UnsupportedFeatureError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.parquet.conform import conform
 from lakedex.reports import WriteResult
 from lakedex.scan.slice_reader import SliceReader
@@ -156,7 +156,7 @@ class _TableSource(JavaProxy):
         """The rows between two offsets."""
         bridge = self._bridge
         found = self._stream.files(self._position(start.get() if start.isDefined() else None), self._position(end))
-        shares = tuple(StreamFiles(files.instant, (item,)) for files in found for item in files.slices)
+        shares = tuple(replace(files, slices=(item,)) for files in found for item in files.slices)
         numbers = bridge.spark.range(0, len(shares), 1, max(1, len(shares)))
         task = _ReadShares(self._stream.reader, shares, normal_schema(self._columns))
         frame = SparkEngine(bridge.spark).map(SparkFrame(numbers, _NUMBERS), task)

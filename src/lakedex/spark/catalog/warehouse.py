@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lakedex.errors import InvalidInputError
-from lakedex.io.fsspec import open_storage
+from lakedex.io.locations import open_storage
 from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.contained_files import links_below
 from lakedex.layout.names import join_path

@@ -1,0 +1,305 @@
+"""Send requests to S3, Google Cloud Storage and Azure through the package ``obstore``, each once.
+
+obstore's own retries are switched off, since they hide whether an earlier try took effect, are spent per request, and
+repeat what no repetition helps. Its errors have no fields for status and code, so both are read from its messages;
+nothing else of a message is passed on, as stores put keys and signatures into theirs.
+
+A process must not use obstore after a fork if its parent has used it: the child would wait for ever. The id of the
+process that used it first is remembered, and a child refuses.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, BinaryIO, NoReturn, TypeVar
+
+from lakedex.errors import LakedexError, MissingDependencyError, OptionError
+from lakedex.io.object_store import ABSENT, Failure, Listing, ObjectInfo, RequestError
+from lakedex.io.store_options import StoreAddress
+
+__all__ = ["ObstoreClient", "connect"]
+
+
+T = TypeVar("T")
+
+
+_PART_BYTES = 8 * 1024 * 1024
+"""Larger files are written in parts of this size."""
+
+
+_LIMITS = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "10m"}
+
+
+_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+
+
+_CODE = re.compile(r"<Code>(\w{1,80})</Code>")
+
+
+_METADATA_SERVICES = ("169.254.169.254", "169.254.170.2", "metadata.google.internal", "OpenCredentials")
+
+
+_SLOW = frozenset({"SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "ServerBusy"})
+
+
+_ONCE_MORE = frozenset({"RequestTimeout"})
+"""Codes of a 400 that tell of a broken connection, not of a wrong request."""
+
+
+_CONFLICTS = frozenset({"ConditionalRequestConflict", "OperationAborted", ""})
+
+
+_FIRST_USER: list[int] = []
+"""Id of the process that used obstore first, which its forks inherit."""
+
+
+def _loaded() -> Any:
+    try:
+        import obstore
+        import obstore.store
+    except ImportError as error:
+        raise MissingDependencyError(
+            "tables on object stores need the package obstore: pip install 'lakedex[s3]' (or [gcs], [azure])",
+            extra="s3",
+        ) from error
+    return obstore
+
+
+def _failure(error: Exception) -> RequestError:
+    """The failure that an exception of obstore tells of, by status and code."""
+    text = str(error)
+    if any(service in text for service in _METADATA_SERVICES):
+        return RequestError(Failure.DENIED, code="NoCredentials")
+    if "BadScheme" in text:
+        return RequestError(Failure.REFUSED, code="HttpNotAllowed")
+    if "NotPartial" in text:
+        return RequestError(Failure.REFUSED, 416, "NotPartial")
+    found, named = _STATUS.search(text), _CODE.search(text)
+    code = named[1] if named else ""
+    if found is None:
+        if isinstance(error, FileNotFoundError):
+            return RequestError(Failure.MISSING)
+        if isinstance(error, ValueError):
+            return RequestError(Failure.REFUSED, code="InvalidKey")
+        return RequestError(Failure.UNREACHABLE if "kind: Connect" in text else Failure.LOST)
+    status = int(found[1])
+    return RequestError(_by_status(status, code, is_list="list request" in text), status, code)
+
+
+def _by_status(status: int, code: str, *, is_list: bool) -> Failure:
+    if status == 404:
+        return Failure.REFUSED if is_list or code in ("NoSuchBucket", "ContainerNotFound") else Failure.MISSING
+    if status == 409:
+        if code in ("BlobAlreadyExists", "PreconditionFailed"):
+            return Failure.CHANGED
+        return Failure.CONFLICT if code in _CONFLICTS else Failure.REFUSED
+    if status == 429 or (status == 503 and code in _SLOW):
+        return Failure.SLOW
+    if code in _ONCE_MORE or (status >= 500 and status != 501):
+        return Failure.SERVER
+    return _PLAIN.get(status, Failure.REFUSED)
+
+
+_PLAIN = {
+    401: Failure.DENIED,
+    403: Failure.DENIED,
+    412: Failure.CHANGED,
+    501: Failure.UNSUPPORTED,
+}
+
+
+class ObstoreClient:
+    """A bucket, reached through obstore.
+
+    Args:
+        address: bucket and options.
+
+    Raises:
+        MissingDependencyError: obstore is not installed.
+        OptionError: an option that obstore does not know.
+    """
+
+    def __init__(self, address: StoreAddress) -> None:
+        self.address = address
+        self._guard = threading.Lock()
+        self._stores: tuple[Any, Any] | None = None
+        self._obstore = _loaded()
+        self._connected()
+
+    def __repr__(self) -> str:
+        return f"ObstoreClient({self.address!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObstoreClient) and self.address == other.address
+
+    def __hash__(self) -> int:
+        return hash(self.address)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return connect, (self.address,)
+
+    @property
+    def url(self) -> str:
+        """Scheme and bucket."""
+        return self.address.url
+
+    def _connected(self) -> tuple[Any, Any]:
+        """The store, and the same one with retries of its own for the parts of large files."""
+        with self._guard:
+            if self._stores is None:
+                self._stores = self._store(0), self._store(8)
+            return self._stores
+
+    def _store(self, retries: int) -> Any:
+        store = self._obstore.store
+        make = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}[self.address.provider]
+        config = {**_LIMITS, **self.address.options}
+        patience = {"max_retries": retries, "retry_timeout": timedelta(seconds=30)}
+        try:
+            return make(self.address.bucket, config=config, retry_config=patience)
+        except Exception as error:
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        # obstore's messages name the key of an option, and at times its value.
+        named = re.search(r"(?:Configuration key: '|Duplicate key )([\w.]+)", str(error))
+        what = f"storage option {named[1]!r}" if named else "a storage option"
+        if "Duplicate" in str(error):
+            problem = f"{what} is given twice, under two of its names; give it once"
+        elif named:
+            problem = f"{what} is unknown for {self.url}; docs/object_stores.md lists the names"
+        else:
+            problem = f"{what} has a value that cannot be used ({type(error).__name__}); check credentials and endpoint"
+        raise OptionError(f"{self.url}: {problem}", option=named[1] if named else "storage_options") from None
+
+    def _ask(self, request: Callable[[Any, Any], T], *, in_parts: bool = False) -> T:
+        if not _FIRST_USER:
+            _FIRST_USER.append(os.getpid())
+        if _FIRST_USER[0] != os.getpid():
+            raise LakedexError(
+                f"{self.url}: this process was forked from one that has used the store, and would wait for ever; start "
+                "it by multiprocessing's 'spawn' or 'forkserver', or open the table in the child only"
+            )
+        try:
+            return request(self._obstore, self._connected()[in_parts])
+        except (OSError, ValueError, self._obstore.exceptions.BaseError) as error:
+            raise _failure(error) from None
+
+    def _info(self, meta: Any) -> ObjectInfo:
+        modified = int(meta["last_modified"].timestamp() * 1000)
+        return ObjectInfo(str(meta["path"]), int(meta["size"]), modified, self._version(meta))
+
+    def _version(self, meta: Any) -> str:
+        # Google's conditions take a generation, the others an ETag.
+        return str(meta["version" if self.address.provider == "gs" else "e_tag"] or "")
+
+    def get(self, key: str) -> tuple[bytes, ObjectInfo]:
+        """The object."""
+
+        def request(api: Any, store: Any) -> tuple[bytes, ObjectInfo]:
+            found = api.get(store, key)
+            return bytes(found.bytes()), self._info(found.meta)
+
+        return self._ask(request)
+
+    def get_tail(self, key: str, size: int) -> tuple[bytes, ObjectInfo]:
+        """The last bytes of an object."""
+        if self.address.provider == "az":  # Azure has no ranges that count from the end.
+            info = self.head(key)
+            start = max(0, info.size - size)
+            return (self.get_ranges(key, [(start, info.size)])[0] if info.size else b""), info
+
+        def request(api: Any, store: Any) -> tuple[bytes, ObjectInfo]:
+            found = api.get(store, key, options={"range": {"suffix": size}})
+            return bytes(found.bytes()), self._info(found.meta)
+
+        try:
+            return self._ask(request)
+        except RequestError as error:
+            # An empty object has no last byte: stores answer with 416, or with no range.
+            if error.status != 416:
+                raise
+            data, info = self.get(key)
+            return data[-size:], info
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Bytes of each range."""
+        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+
+        def request(api: Any, store: Any) -> list[bytes]:
+            if len(ranges) == 1:
+                return [bytes(api.get_range(store, key, start=starts[0], end=ends[0]))]
+            return [bytes(part) for part in api.get_ranges(store, key, starts=starts, ends=ends, coalesce=0)]
+
+        try:
+            return self._ask(request)
+        except RequestError as error:
+            if error.status != 416:
+                raise
+            # One of them lies behind the end.
+            return [b""] if len(ranges) == 1 else [self.get_ranges(key, [one])[0] for one in ranges]
+
+    def head(self, key: str) -> ObjectInfo:
+        """Size, time and version."""
+        return self._ask(lambda api, store: self._info(api.head(store, key)))
+
+    def put(self, key: str, data: bytes, condition: str | None = None) -> str:
+        """Write an object."""
+        mode: Any = "overwrite"
+        if condition == ABSENT:
+            mode = "create"
+        elif condition is not None:
+            mode = {"version" if self.address.provider == "gs" else "e_tag": condition}
+        try:
+            return self._ask(
+                lambda api, store: self._version(api.put(store, key, data, mode=mode, use_multipart=False))
+            )
+        except RequestError as error:
+            if error.failure is Failure.MISSING and condition not in (None, ABSENT):
+                raise RequestError(Failure.CHANGED, error.status, error.code) from None
+            raise
+
+    def put_file(self, key: str, source: BinaryIO, size: int) -> None:
+        """Write an object from a file; its parts are repeated by obstore."""
+        is_large = size > _PART_BYTES
+
+        def request(api: Any, store: Any) -> None:
+            source.seek(0)
+            content: Any = source if is_large else source.read()
+            api.put(store, key, content, use_multipart=is_large, chunk_size=_PART_BYTES, max_concurrency=4)
+
+        self._ask(request, in_parts=is_large)
+
+    def list_all(self, prefix: str) -> list[ObjectInfo]:
+        """All objects below a prefix."""
+        return self._ask(
+            lambda api, store: [self._info(meta) for chunk in api.list(store, prefix or None) for meta in chunk]
+        )
+
+    def list(self, prefix: str) -> Listing:
+        """Objects and prefixes directly below a prefix."""
+
+        def request(api: Any, store: Any) -> Listing:
+            found = api.list_with_delimiter(store, prefix or None)
+            return Listing([self._info(meta) for meta in found["objects"]], [str(p) for p in found["common_prefixes"]])
+
+        return self._ask(request)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects."""
+        try:
+            self._ask(lambda api, store: api.delete(store, list(keys)))
+        except RequestError as error:
+            if error.failure is not Failure.MISSING:
+                raise
+
+
+@functools.cache
+def connect(address: StoreAddress) -> ObstoreClient:
+    """The client of this process for a bucket; see :class:`ObstoreClient`."""
+    return ObstoreClient(address)

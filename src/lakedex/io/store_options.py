@@ -1,0 +1,158 @@
+"""Addresses of buckets, and the options with which they are reached.
+
+Options have the names of the environment variables that SDKs read, in any case (``AWS_ACCESS_KEY_ID``,
+``aws_region``), obstore's short ones (``endpoint``), or Hadoop's (``fs.s3a.access.key``), which are translated. What no
+option says comes from the environment, as obstore reads it. Values are never shown: they may be secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from lakedex.errors import InvalidInputError, OptionError
+
+__all__ = ["HADOOP_KEYS", "PROVIDERS", "StoreAddress", "parse_store_options", "store_address"]
+
+
+PROVIDERS = {
+    "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az",
+}  # fmt: skip
+"""Kind of store by the scheme of its URLs."""
+
+
+HADOOP_KEYS = {
+    "fs.s3a.access.key": "aws_access_key_id",
+    "fs.s3a.secret.key": "aws_secret_access_key",
+    "fs.s3a.session.token": "aws_session_token",
+    "fs.s3a.endpoint": "aws_endpoint",
+    "fs.s3a.endpoint.region": "aws_region",
+    "fs.s3a.path.style.access": "aws_virtual_hosted_style_request",
+    "fs.s3a.connection.ssl.enabled": "aws_allow_http",
+}
+"""Keys of Hadoop's S3A, and the options that say the same; the last two have the opposite value."""
+
+
+_OPPOSITE = frozenset({"fs.s3a.path.style.access", "fs.s3a.connection.ssl.enabled"})
+
+
+_ACCESS_KEYS = frozenset({"access_key_id", "aws_access_key_id"})
+
+
+_TOKENS = frozenset({"session_token", "aws_session_token", "token", "aws_token"})
+
+
+_ENDPOINTS = frozenset({"endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url"})
+
+
+_ALLOW_HTTP = frozenset({"allow_http", "aws_allow_http"})
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """A bucket and how it is reached; options are shown by name only.
+
+    Attributes:
+        provider: ``s3``, ``gs`` or ``az``.
+        authority: what stands in a URL between scheme and path: ``lake``, ``lake@account.dfs.core.windows.net``.
+        pairs: options, sorted by name.
+    """
+
+    provider: str
+    authority: str
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        names = ", ".join(name for name, _ in self.pairs)
+        return f"StoreAddress({self.url!r}{', options: ' + names if names else ''})"
+
+    @property
+    def url(self) -> str:
+        """Scheme and bucket, for messages."""
+        scheme = "abfss" if "@" in self.authority else self.provider
+        return f"{scheme}://{self.authority}"
+
+    @property
+    def bucket(self) -> str:
+        """Name of the bucket or container."""
+        return self.authority.partition("@")[0]
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options by name."""
+        return dict(self.pairs)
+
+
+def store_address(url: str, options: Mapping[str, Any]) -> StoreAddress:
+    """The bucket of a URL.
+
+    Args:
+        url: ``s3://bucket/…``, ``gs://bucket/…``, ``az://container/…`` or
+            ``abfss://container@account.dfs.core.windows.net/…``.
+        options: as of :func:`parse_store_options`.
+
+    Raises:
+        InvalidInputError: the URL names no bucket.
+        OptionError: an option of Hadoop's that has no translation.
+    """
+    parts = urlsplit(url)
+    if not parts.netloc:
+        raise InvalidInputError(f"{url!r} names no bucket: write {parts.scheme}://bucket/path")
+    provider = PROVIDERS[parts.scheme]
+    found = parse_store_options(options, parts.netloc)
+    account = parts.netloc.partition("@")[2].partition(".")[0]
+    if provider == "az" and account and not any(name.endswith("account_name") for name in found):
+        found["azure_storage_account_name"] = account
+    return StoreAddress(provider, parts.netloc, tuple(sorted(found.items())))
+
+
+def parse_store_options(options: Mapping[str, Any], bucket: str) -> dict[str, str]:
+    """Options as texts under the names that obstore knows.
+
+    Args:
+        options: names and values; None leaves an option out.
+        bucket: whose options of S3A are taken: ``fs.s3a.bucket.<bucket>.endpoint`` counts before ``fs.s3a.endpoint``.
+
+    Raises:
+        OptionError: an option of Hadoop's that has no translation.
+    """
+    found: dict[str, str] = {}
+    own = f"fs.s3a.bucket.{bucket}."
+    for name, value in sorted(options.items(), key=lambda item: item[0].startswith(own)):
+        if value is None or (name.startswith("fs.s3a.bucket.") and not name.startswith(own)):
+            continue
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if not name.startswith("fs."):
+            found[name.lower()] = text
+            continue
+        key = name.replace(own, "fs.s3a.")
+        if key not in HADOOP_KEYS:
+            known = ", ".join(HADOOP_KEYS)
+            raise OptionError(
+                f"storage option {name!r} has no meaning here; of Hadoop's there are {known}", option=name
+            )
+        found[HADOOP_KEYS[key]] = _opposite(text) if key in _OPPOSITE else text
+    return _completed(found)
+
+
+def _completed(found: dict[str, str]) -> dict[str, str]:
+    """Options that follow from others."""
+    endpoint = _first(_ENDPOINTS, found)
+    if endpoint is not None and found[endpoint] and "://" not in found[endpoint]:
+        plain = _first(_ALLOW_HTTP, found)
+        found[endpoint] = f"{'http' if plain and found[plain] == 'true' else 'https'}://{found[endpoint]}"
+    if endpoint is not None and found[endpoint].startswith("http://") and _first(_ALLOW_HTTP, found) is None:
+        found["aws_allow_http"] = "true"
+    if _first(_ACCESS_KEYS, found) is not None and _first(_TOKENS, found) is None:
+        found["aws_session_token"] = ""  # else obstore would take one of the environment's, which belongs to other keys
+    return found
+
+
+def _first(names: Iterable[str], found: Mapping[str, str]) -> str | None:
+    return next((name for name in names if name in found), None)
+
+
+def _opposite(text: str) -> str:
+    return "false" if text.strip().lower() == "true" else "true"
