@@ -9,7 +9,7 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 304,
     "modules without __init__": 278,
-    "code lines": 53820,
+    "code lines": 53860,
     "longest module": 685,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 585,
