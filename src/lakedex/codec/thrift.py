@@ -205,7 +205,7 @@ def structs(fields: Struct, number: int) -> list[Struct]:
 
 
 def encode_struct(fields: Struct) -> bytes:
-    """Encode a struct, ordered by field number."""
+    """Encode a struct, ordered by field number; structs inside it may be encoded already."""
     out = bytearray()
     _write_struct(out, fields)
     return bytes(out)
@@ -243,7 +243,10 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
         out += encode_varint(len(value))
         out += value
     elif kind == STRUCT:
-        _write_struct(out, value)
+        if isinstance(value, bytes):
+            out += value
+        else:
+            _write_struct(out, value)
     elif kind in (LIST, SET):
         of, values = value
         if len(values) < _LONG:

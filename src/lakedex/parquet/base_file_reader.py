@@ -29,9 +29,7 @@ Memory: one batch of rows.
 
 from __future__ import annotations
 
-import decimal
 import io
-import re
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,7 +43,7 @@ import pyarrow.parquet as pq
 from lakedex.errors import CorruptFileError, LakedexError, StorageError, UnsupportedFeatureError
 from lakedex.io.storage import Storage, read_coalesced
 from lakedex.parquet.chunk_reuse import StoredChunks, TeeSource
-from lakedex.parquet.footer import FooterStats, group_spans
+from lakedex.parquet.footer import FooterStats, bounds_array, group_spans, has_signed_bytes, index_bounds
 from lakedex.parquet.page_index import Integers
 from lakedex.parquet.page_reader import FetchRanges, PageReader
 from lakedex.parquet.stored_values import LegacyCalendar, calendar_of, check_values, columns_to_validate
@@ -350,7 +348,7 @@ def _key(stored: bytes | None, path: str) -> str | None:
 
 FOOTERS_BYTES = 64 << 20
 """Limit of cached footers as stored: 150 with Java's bloom filters, which take 430 KiB. Derived values take some 200
-more bytes per requested column chunk."""
+more bytes per requested column chunk, and 1,000 if pages of it are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,16 +425,16 @@ class BaseFileReader:
         chunks = [self._metadata.row_group(group).column(index).statistics for group in range(self.row_groups)]
         nulls = tuple(int(s.null_count) if s is not None and s.has_null_count else -1 for s in chunks)
         bounded = [s if believed and s is not None and s.has_min_max else None for s in chunks]
-        lows = [None if s is None else _value(s.min_raw, kind) for s in bounded]
-        highs = [None if s is None else _value(s.max_raw, kind) for s in bounded]
-        return LeafStats(_array(lows, kind), _array(highs, kind), nulls)
+        low = bounds_array([None if s is None else s.min_raw for s in bounded], kind)
+        high = bounds_array([None if s is None else s.max_raw for s in bounded], kind)
+        return LeafStats(low, high, nulls)
 
     def _is_believed(self, index: int, kind: pa.DataType) -> bool:
         """Whether bounds of a leaf are in the order of its type."""
         decimal_bytes = pa.types.is_decimal(kind) and "BYTE_ARRAY" in self._parquet.schema.column(index).physical_type
         has_calendar = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
         other_calendar = has_calendar and self._stats.calendar is not None
-        return not (decimal_bytes and _has_signed_bytes(self._metadata)) and not other_calendar
+        return not (decimal_bytes and has_signed_bytes(self._metadata)) and not other_calendar
 
     def page_stats(self, columns: Sequence[str], group: int) -> dict[str, tuple[Integers, LeafStats]]:
         """First rows of the pages of a row group, and statistics of each; only of columns that have them.
@@ -449,10 +447,9 @@ class BaseFileReader:
         for name, (pages, index) in self._pages.column_indexes(columns, group).items():
             leaf, kind = self._stats.leaf(name), self.schema.field(name).type
             physical = self._parquet.schema.column(leaf).physical_type
-            if self._is_believed(leaf, kind) and physical in _BOUND_TYPES:
-                low, high = ([_value(_raw(raw, physical), kind) for raw in of] for of in (index.minima, index.maxima))
-                counts = tuple(index.null_counts.tolist())
-                found[name] = pages.rows[:-1], LeafStats(_array(low, kind), _array(high, kind), counts)
+            if self._is_believed(leaf, kind):
+                low, high = (bounds_array(index_bounds(of, physical), kind) for of in (index.minima, index.maxima))
+                found[name] = pages.rows[:-1], LeafStats(low, high, tuple(index.null_counts.tolist()))
         return found
 
     def rows_by_page(self, columns: Sequence[str], group: int, rows: Integers) -> dict[str, pa.Array]:
@@ -648,65 +645,3 @@ def _with_duplicates(batch: pa.RecordBatch, duplicates: Mapping[str, str]) -> pa
     """Add copies of other columns to a batch."""
     columns = [*batch.columns, *(batch.column(same) for same in duplicates.values())]
     return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, *duplicates])
-
-
-def _has_signed_bytes(metadata: pq.FileMetaData) -> bool:
-    """Whether the writer compared decimals as signed bytes."""
-    old = _PARQUET_MR.match(metadata.created_by or "")
-    return old is not None and int(old[1]) < 10
-
-
-def _value(raw: Any, kind: pa.DataType) -> Any:
-    """Convert a raw bound for :func:`_array`; None if it proves nothing."""
-    if raw is None:
-        return None
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        try:
-            return bytes(raw).decode("utf-8")
-        except UnicodeDecodeError:
-            return None  # truncated in the middle of a character
-    if pa.types.is_decimal(kind):
-        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
-        return decimal.Decimal(unscaled).scaleb(-kind.scale, _WIDE)
-    return raw
-
-
-_PARQUET_MR = re.compile(r"parquet-mr version 1\.([0-9]{1,9})")
-
-
-_WIDE = decimal.Context(prec=80)
-
-
-_BOUND_TYPES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "BYTE_ARRAY": None, "FIXED_LEN_BYTE_ARRAY": None}
-"""Size of bounds in a column index by physical type; None if they vary. Bounds of others prove nothing."""
-
-
-def _raw(bound: bytes | None, physical: str) -> bytes | int | None:
-    """A bound of a column index as those of row groups are given; None if it proves nothing."""
-    size = _BOUND_TYPES[physical]
-    if bound is None or size is None:
-        return bound
-    if len(bound) != size:
-        return None
-    return bound != b"\x00" if physical == "BOOLEAN" else int.from_bytes(bound, "little", signed=True)
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        if pa.types.is_boolean(kind) or pa.types.is_signed_integer(kind) or pa.types.is_decimal128(kind):
-            return pa.array(values, kind)
-        if _is_text_or_bytes(kind):
-            return pa.array(values, kind)
-        if pa.types.is_date32(kind):
-            return pa.array(values, pa.int32()).cast(kind)
-        if pa.types.is_timestamp(kind) and kind.unit != "ns":
-            # In microseconds, as literals of conditions.
-            return pa.array(values, pa.int64()).cast(kind).cast(pa.timestamp("us", kind.tz))
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        pass  # bounds outside of the column's type prove nothing
-    return pa.nulls(len(values))
-
-
-def _is_text_or_bytes(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in tests)

@@ -4,10 +4,14 @@ A column chunk without nulls whose minimum equals its maximum is constant: it ne
 columns into each file (``_hoodie_partition_path``, ``_hoodie_file_name`` and, until a file is rewritten,
 ``_hoodie_commit_time``); partition columns are constant as well. Constants are derived for text, integers, booleans and
 dates only: floats may be NaN, and decimals and timestamps depend on units.
+
+Raw bounds of row groups and pages become values of a column's type; those that prove nothing become null.
 """
 
 from __future__ import annotations
 
+import decimal
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +24,15 @@ from lakedex.parquet.conform import is_dictionary_encoded
 from lakedex.parquet.page_index import ColumnIndex, PagedColumn
 from lakedex.parquet.stored_values import LegacyCalendar, legacy_calendar
 
-__all__ = ["PAGE_ROWS", "ChunkStats", "FooterStats", "group_spans"]
+__all__ = [
+    "PAGE_ROWS",
+    "ChunkStats",
+    "FooterStats",
+    "bounds_array",
+    "group_spans",
+    "has_signed_bytes",
+    "index_bounds",
+]
 
 
 PAGE_ROWS = 5120
@@ -216,3 +228,72 @@ def _scalar(raw: Any, kind: pa.DataType) -> pa.Scalar | None:
         return pa.scalar(raw, pa.int32()).cast(kind) if pa.types.is_date32(kind) else pa.scalar(raw, kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None  # The bytes are not a value of the column's type.
+
+
+def has_signed_bytes(metadata: pq.FileMetaData) -> bool:
+    """Whether the writer compared decimals as signed bytes."""
+    old = _PARQUET_MR.match(metadata.created_by or "")
+    return old is not None and int(old[1]) < 10
+
+
+def _value(raw: Any, kind: pa.DataType) -> Any:
+    """Convert a raw bound for :func:`bounds_array`; None if it proves nothing."""
+    if raw is None:
+        return None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        try:
+            return bytes(raw).decode("utf-8")
+        except UnicodeDecodeError:
+            return None  # truncated in the middle of a character
+    if pa.types.is_decimal(kind):
+        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
+        return decimal.Decimal(unscaled).scaleb(-kind.scale, _WIDE)
+    return raw
+
+
+_PARQUET_MR = re.compile(r"parquet-mr version 1\.([0-9]{1,9})")
+
+
+_WIDE = decimal.Context(prec=80)
+
+
+_BOUND_TYPES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "BYTE_ARRAY": None, "FIXED_LEN_BYTE_ARRAY": None}
+"""Size of bounds in a column index by physical type; None if they vary. Bounds of others prove nothing."""
+
+
+def index_bounds(bounds: Sequence[bytes | None], physical: str) -> list[bytes | int | None]:
+    """Bounds of a column index as Arrow gives those of row groups, by the column's physical type."""
+    return [_raw(bound, physical) if physical in _BOUND_TYPES else None for bound in bounds]
+
+
+def _raw(bound: bytes | None, physical: str) -> bytes | int | None:
+    """A bound of a column index as those of row groups are given; None if it proves nothing."""
+    size = _BOUND_TYPES[physical]
+    if bound is None or size is None:
+        return bound
+    if len(bound) != size:
+        return None
+    return bound != b"\x00" if physical == "BOOLEAN" else int.from_bytes(bound, "little", signed=True)
+
+
+def bounds_array(raw: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Bounds of a type by those that Arrow gives of row groups, or :func:`index_bounds`; None is unknown."""
+    values = [_value(bound, kind) for bound in raw]
+    try:
+        if pa.types.is_boolean(kind) or pa.types.is_signed_integer(kind) or pa.types.is_decimal128(kind):
+            return pa.array(values, kind)
+        if _is_text_or_bytes(kind):
+            return pa.array(values, kind)
+        if pa.types.is_date32(kind):
+            return pa.array(values, pa.int32()).cast(kind)
+        if pa.types.is_timestamp(kind) and kind.unit != "ns":
+            # In microseconds, as literals of conditions.
+            return pa.array(values, pa.int64()).cast(kind).cast(pa.timestamp("us", kind.tz))
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        pass  # bounds outside of the column's type prove nothing
+    return pa.nulls(len(values))
+
+
+def _is_text_or_bytes(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)

@@ -9,7 +9,8 @@ else, an index that is absent or damaged too, is None: the chunk is then read wh
 ``ColumnIndex``         1: which pages have only nulls, 2: minima, 3: maxima, 5: null counts
 ======================  ==================================================================
 
-Memory: 16 bytes per page of the requested chunks, and its bounds if they are requested.
+Memory: 16 bytes per page of the requested chunks, and its bounds if they are requested. Decoding an index, of at most
+1 MiB, takes a hundred times its bytes.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ __all__ = [
 ]
 
 
-MAX_INDEX_BYTES = 16 << 20
-"""Larger indexes are not read: they would have a million pages."""
+MAX_INDEX_BYTES = 1 << 20
+"""Larger indexes are not read: their pages would be some 100,000."""
 
 
 # ColumnChunk
@@ -90,14 +91,14 @@ class PagedChunk:
     """A column chunk with its pages.
 
     Attributes:
-        meta: Fields of its ``ColumnMetaData`` that do not depend on its place.
+        meta: Fields of its ``ColumnMetaData`` that do not depend on its place, encoded, as that takes less memory.
         plain: Bytes before compression.
         dictionary: Offset of its dictionary page; None if it has none.
         pages: Its data pages.
         bounds: Byte range of its column index; None if it has none.
     """
 
-    meta: Struct
+    meta: bytes
     plain: int
     dictionary: int | None
     pages: Pages
@@ -123,12 +124,14 @@ class PagedColumn:
 
     Attributes:
         file: Fields of ``FileMetaData`` that do not depend on columns or rows.
-        elements: ``SchemaElement`` of the file's root, the column, and its descendants.
+        root: ``SchemaElement`` of the file's root.
+        elements: Those of the column and its descendants, encoded.
         chunks: One per leaf.
     """
 
     file: Struct
-    elements: tuple[Struct, ...]
+    root: Struct
+    elements: tuple[bytes, ...]
     chunks: tuple[PagedChunk, ...]
 
     @property

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakedex.codec.thrift import I32, I64, LIST, STRUCT, Struct, encode_struct, structs
+from lakedex.codec.thrift import I32, I64, LIST, STRUCT, Struct, decode_struct, encode_struct, structs
 from lakedex.parquet.chunk_reuse import Elements, column_elements, footer_tree
 from lakedex.parquet.footer import FooterStats
 from lakedex.parquet.page_index import (
@@ -140,7 +140,7 @@ class PageReader:
         wanted = {}
         for name, column in self._columns(names, group).items():
             span = column.chunks[0].bounds
-            if len(column.elements) == 2 and span is not None and len(column.pages) > 1:
+            if len(column.elements) == 1 and span is not None and len(column.pages) > 1:
                 wanted[name] = column.pages, span
         missing = [name for name in wanted if (group, name) not in known]
         for name, data in zip(missing, self._fetch([wanted[name][1] for name in missing]), strict=True):
@@ -183,7 +183,7 @@ class PageReader:
         for name, of in pages.items():
             paged = tuple(chunk for chunk in of if chunk is not None)
             if len(paged) == len(of) and all(np.array_equal(paged[0].pages.rows, own.pages.rows) for own in paged[1:]):
-                found[name] = PagedColumn(file, (root, *described[name][0]), paged)
+                found[name] = PagedColumn(file, root, tuple(map(encode_struct, described[name][0])), paged)
         return found
 
     def _is_plain(self, chunk: Struct) -> bool:
@@ -210,7 +210,7 @@ class PageReader:
         if pages is None:
             return None
         bounds = index_span(chunk, BOUNDS)
-        kept = {number: meta[number] for number in _KEPT_META}
+        kept = encode_struct({number: meta[number] for number in _KEPT_META})
         return PagedChunk(
             kept, max(int(meta[_PLAIN][1]), 1), dictionary, pages, bounds if self._lies_within(bounds) else None
         )
@@ -268,7 +268,7 @@ class PageReader:
             dictionary = len(data[place])
             stored = sum(map(len, data[place : place + runs + 1]))
             size = {_PLAIN: (I64, stored), _STORED: (I64, stored), _DATA_PAGE: (I64, at + dictionary)}
-            metas.append(chunk.meta | size | ({_DICTIONARY_PAGE: (I64, at)} if dictionary else {}))
+            metas.append(decode_struct(chunk.meta) | size | ({_DICTIONARY_PAGE: (I64, at)} if dictionary else {}))
             at, place = at + stored, place + runs + 1
         footer = encode_struct(self._footer(selection, metas))
         return b"".join([*body, footer, len(footer).to_bytes(4, "little"), _MAGIC])
@@ -281,8 +281,8 @@ class PageReader:
             _GROUP_ROWS: rows,
         }
         one = selection.columns[0]
-        elements = [one.elements[0] | {_CHILDREN: (I32, len(selection.columns))}]
-        elements.extend(element for column in selection.columns for element in column.elements[1:])
+        elements: list[Struct | bytes] = [one.root | {_CHILDREN: (I32, len(selection.columns))}]
+        elements.extend(element for column in selection.columns for element in column.elements)
         return one.file | {
             _SCHEMA: (LIST, (STRUCT, elements)),
             _ROWS: rows,
