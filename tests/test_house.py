@@ -7,12 +7,12 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 303,
+    "files in src": 301,
     "modules without __init__": 275,
-    "code lines": 53165,
+    "code lines": 53654,
     "longest module": 685,
     "modules under 100 lines with one importer": 5,
-    "signature lines with Any": 585,
+    "signature lines with Any": 589,
     "public members of Table": 37,
     "public definitions without docstring": 3,
     "private access in tests": 0,
