@@ -43,6 +43,8 @@ class TwiceEngine:
     ``self.late`` and may be run at any time later.
     """
 
+    repeats_tasks = True
+
     def __init__(self, inner: Any, stage: type, wrong: str) -> None:
         self._inner, self._stage, self._wrong = inner, stage, wrong
         self.late: list[Callable[[], None]] = []

@@ -7,12 +7,12 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 305,
+    "files in src": 307,
     "modules without __init__": 279,
-    "code lines": 54007,
+    "code lines": 54488,
     "longest module": 685,
     "modules under 100 lines with one importer": 5,
-    "signature lines with Any": 588,
+    "signature lines with Any": 592,
     "public members of Table": 37,
     "public definitions without docstring": 3,
     "private access in tests": 0,

@@ -95,6 +95,10 @@ class Engine(Protocol):
         """Number of tasks that run in parallel."""
 
     @property
+    def repeats_tasks(self) -> bool:
+        """Whether a task may run more than once, at the same time too: its files count once, and others are removed."""
+
+    @property
     def case_sensitive(self) -> bool:
         """Whether column names that differ in case are different names (``spark.sql.caseSensitive``)."""
 

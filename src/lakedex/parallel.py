@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from lakedex.engine import TaskId, in_task
 
-__all__ = ["run_threads", "stream_ordered"]
+__all__ = ["overlapped", "run_threads", "stream_ordered"]
 
 
 T = TypeVar("T")
@@ -147,6 +147,11 @@ def run_threads(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def overlapped(calls: Sequence[Callable[[], R]], at_once: bool) -> list[R]:
+    """The results of calls that do not depend on each other, made ``at_once`` where they wait for a store."""
+    return run_threads(lambda call: call(), calls, len(calls) if at_once else 1)
 
 
 def _begun(pool: ThreadPoolExecutor, call: Callable[[int], R], index: int) -> Callable[[], R]:

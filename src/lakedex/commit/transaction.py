@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -39,8 +41,10 @@ from lakedex.metadata.records import (
     FILES,
     PARTITION_STATS,
 )
+from lakedex.metadata.store import DeltaCommit
 from lakedex.metadata.writer import LogWritten, Updates, write_delta_commit
 from lakedex.options import WriteOptions
+from lakedex.parallel import overlapped
 from lakedex.progress import reported_step
 from lakedex.reports import WriteResult
 from lakedex.snapshot.snapshot import Snapshot, TableContext
@@ -51,6 +55,7 @@ from lakedex.timeline.active import (
     create_requested,
     remove_file,
     remove_pending,
+    require_inflight,
 )
 from lakedex.timeline.commit_metadata import CommitMetadata, encode_commit_metadata, encode_requested_replace
 from lakedex.timeline.compatibility import require_writable
@@ -171,7 +176,9 @@ class Transaction:
         base: the table as the write has seen it before.
         snapshot: the table as this attempt reads it.
         committed: the table as this write leaves it; None until it is complete.
+        _now: the table as it was before this write, when it was committed.
         instant: the write's instant.
+        has_bucket_index: whether the table has a folder of Hudi's consistent hashing index.
         index_costs: index → bytes that it wrote beside the metadata table, and the seconds that it took.
         planned: the requested table service that this transaction carries out, whose plan outlives a failure; None
             for a write that announces itself.
@@ -186,7 +193,9 @@ class Transaction:
     committed: Snapshot | None = field(init=False, default=None)
     instant: str = field(init=False)
     planned: Instant | None = None
+    has_bucket_index: bool = field(init=False, default=False)
     index_costs: dict[str, tuple[int, float]] = field(init=False, default_factory=dict)
+    _now: Snapshot = field(init=False)
     _pending: Instant | None = field(init=False, default=None)
     _clock: InstantClock = field(init=False)
     _heartbeat: Heartbeat | None = field(init=False, default=None)
@@ -205,14 +214,12 @@ class Transaction:
                 self.snapshot = self._recovered(lock, self.base)
                 needs = needs_repair(self.snapshot, self.options)
                 if not needs:
-                    requested = self._announce(lock)
+                    self._announce(lock)
             if needs:
                 self.ctx.notes += repair_metadata(self.handle, self.options)
                 with table_lock(self.handle.files, self.options.lock) as lock:
                     self.snapshot = self._recovered(lock, self.snapshot)
-                    requested = self._announce(lock)
-            if self.planned is None:
-                self._pending = create_inflight(self.snapshot.timeline, requested)
+                    self._announce(lock)
         except BaseException:
             self._withdraw()
             raise
@@ -222,6 +229,7 @@ class Transaction:
         base.metadata.recheck()
         recovered = recover(self.handle, self.options.heartbeat, lock, base)
         snapshot, self._clock = recovered.snapshot, recovered.clock
+        self.has_bucket_index = recovered.has_bucket_index
         if recovered.undone:
             self.ctx.notes.append(f"rolled back the failed write {', '.join(recovered.undone)}")
         require_settings(snapshot.config, self.options.table)
@@ -234,7 +242,8 @@ class Transaction:
             )
         return snapshot
 
-    def _announce(self, lock: Lock) -> Instant:
+    def _announce(self, lock: Lock) -> None:
+        """Take an instant and begin the action; the lock is released then."""
         handle, snapshot = self.handle, self.snapshot
         interval = self.options.heartbeat.interval_ms
         self.instant = self._next_time(snapshot) if self.planned is None else self.planned.requested
@@ -242,11 +251,10 @@ class Transaction:
         if self.planned and snapshot.timeline.state_of(self.instant, self._action) is not State.REQUESTED:
             raise self._conflict("was begun or removed by another process, and so the plan", self.instant)
         self._heartbeat = Heartbeat(handle.files, self.instant, interval)
-        self._heartbeat.start()
-        lock.check()
+        self._at_once(self._heartbeat.start, lock.check)
         if self.planned is not None:
-            self._pending = create_inflight(snapshot.timeline, self.planned)
-            return self._pending
+            self._pending = create_inflight(snapshot.timeline, self.planned, is_new=True)
+            return
         # Set first: a call that fails may have taken effect all the same.
         action = self._action
         self._pending = Instant(self.instant, action, State.REQUESTED, None, "")
@@ -254,10 +262,16 @@ class Transaction:
         named = self.operation.value if self.operation is Operation.DELETE_PARTITION else None
         body = encode_requested_replace(named) if action == "replacecommit" else b""
         try:
-            return create_requested(snapshot.timeline, self.instant, action, body)
+            requested = create_requested(snapshot.timeline, self.instant, action, body)
         except CommitConflictError:
             self._pending = None  # It is somebody else's, who does not take our lock.
             raise
+        begin = partial(create_inflight, snapshot.timeline, requested, is_new=True)
+        self._pending = self._at_once(lock.release, begin)[1]
+
+    def _at_once(self, *calls: Callable[[], Any]) -> list[Any]:
+        """The results of calls that do not depend on each other."""
+        return overlapped(calls, at_once=self.handle.files.has_latency)
 
     def _withdraw(self) -> None:
         """Take a failed announcement back; nothing was written for it yet."""
@@ -287,14 +301,18 @@ class Transaction:
         Raises:
             CommitConflictError: another writer committed to what this write read.
         """
-        remove_unaccepted(self.snapshot, self.instant, change.results)
+        if self.handle.engine.repeats_tasks:
+            remove_unaccepted(self.snapshot, self.instant, change.results)
         logs: list[LogWritten] = []
         try:
             with table_lock(self.handle.files, self.options.lock) as lock:
                 logs = self._commit_locked(lock, change)
-            # A late attempt may have found the write still in flight.
-            remove_unaccepted(self.snapshot, self.instant, change.results)
-            self._finish()
+                if not self.handle.engine.repeats_tasks:
+                    self._at_once(lock.release, self._finish)
+            if self.handle.engine.repeats_tasks:
+                # A late attempt may have found the write still in flight.
+                remove_unaccepted(self.snapshot, self.instant, change.results)
+                self._finish()
         except Exception as error:
             if self.committed is None:
                 raise
@@ -305,18 +323,19 @@ class Transaction:
     def _commit_locked(self, lock: Lock, change: PendingCommit) -> list[LogWritten]:
         handle = self.handle
         self.snapshot.metadata.recheck()
-        now = self.snapshot.refreshed()
+        now = self.snapshot.refreshed(is_locked=True)
         require_writable(now.config)
         # First: a batch that another writer has done is no conflict with it.
         batches = next_batches(now, self.options.txn, self.instant)
         self._check_conflicts(now, change)
-        now = self._without_damage(now)
+        now = self._now = self._without_damage(now)
         updates = self._index(now, change)
         lock.check()
         for update in updates:
             replace_definitions(handle.files.storage, update.definitions)
         delta, logs = self._write_metadata(now, merge_records(listing_of(change.results), updates))
-        lock.check()
+        inflight = Instant(self.instant, self._action, State.INFLIGHT, None, "")
+        self._at_once(lock.check, partial(require_inflight, now.timeline, inflight))
         comments = now.comments if change.comments is None else change.comments
         body = encode_commit_metadata(
             CommitMetadata(
@@ -332,10 +351,11 @@ class Transaction:
             ),
             now.timeline.layout,
         )
-        inflight = Instant(self.instant, self._action, State.INFLIGHT, None, "")
         # The lock keeps other instants away, and the clock goes on from the delta commit's time.
-        done = complete(now.timeline, inflight, self._next_time(now), body)
-        self.committed = now.with_commit(done, delta)
+        done = complete(now.timeline, inflight, self._next_time(now), body, is_new=True)
+        rewritten = any(update.definitions or update.definitions_after for update in updates)
+        self.committed = now.with_commit(done, body, delta, changes_documents=rewritten)
+        handle.last = self.committed
         for update in updates:
             replace_definitions(handle.files.storage, update.definitions_after)
         return logs
@@ -365,7 +385,7 @@ class Transaction:
     def upkeep(self) -> None:
         """Let indexes do small upkeep. Call without the lock, once, after the commit is complete."""
         for index in INDEXES:
-            self._count(index, index.after_commit(self.handle, self.instant))
+            self._count(index, index.after_commit(self.handle, self.instant, self._now))
 
     def _without_damage(self, now: Snapshot) -> Snapshot:
         """The table without metadata partitions that lost files since this write began."""
@@ -376,7 +396,7 @@ class Transaction:
         self.ctx.notes += [f"{name} was taken out of the table: {wrong}" for name, wrong in lost.items()]
         return self.handle.snapshot()
 
-    def _write_metadata(self, now: Snapshot, updates: Updates) -> tuple[Instant | None, list[LogWritten]]:
+    def _write_metadata(self, now: Snapshot, updates: Updates) -> tuple[DeltaCommit | None, list[LogWritten]]:
         if not now.metadata.has(FILES.name):
             return None, []
         self._metadata_started = True
@@ -516,9 +536,9 @@ class Transaction:
         )
 
     def _finish(self) -> None:
-        delete_temp(self.handle.files, self.instant)
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
+        """Remove the temporary files, and the sign of life."""
+        beat = [] if self._heartbeat is None else [self._heartbeat.stop]
+        self._at_once(partial(delete_temp, self.handle.files, self.instant), *beat)
 
     def cancel(self) -> None:
         """End a write that has nothing to write. It stays pending, so that others undo it, until its files are gone."""

@@ -115,17 +115,27 @@ _BY_CHANCE = (10 / 16) ** _DIGITS
 _UNLIKELY = math.log(1e-5)
 
 
+_BUCKETS = ".hoodie/.bucket_index"
+
+
 _LOOKED_AT = 64
 """Partitions that a write looks at which needs no listing for itself."""
 
 
-def require_no_buckets(snapshot: Snapshot, file_ids: Collection[str], partitions: Sequence[str] | None = None) -> None:
+def require_no_buckets(
+    snapshot: Snapshot,
+    file_ids: Collection[str],
+    partitions: Sequence[str] | None = None,
+    *,
+    is_consistent: bool | None = None,
+) -> None:
     """Refuse to write into a table whose file groups are buckets.
 
     Args:
         snapshot: the table.
         file_ids: those of its file groups that the write has listed.
         partitions: where it will write; None for anywhere. Some of them are listed if it has listed nothing.
+        is_consistent: whether there is a folder of the consistent hashing index; None looks for it.
 
     Raises:
         UnsupportedFeatureError: names the table and its index.
@@ -135,7 +145,7 @@ def require_no_buckets(snapshot: Snapshot, file_ids: Collection[str], partitions
     ]
     if has_bucket_names(found or _last_written(snapshot)):
         kind = "SIMPLE"
-    elif snapshot.files.storage.exists(snapshot.files.path(".hoodie/.bucket_index")):
+    elif is_consistent or (is_consistent is None and snapshot.files.storage.exists(snapshot.files.path(_BUCKETS))):
         kind = "CONSISTENT_HASHING"
     else:
         return

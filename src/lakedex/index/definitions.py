@@ -14,10 +14,12 @@ from lakedex.codec.column_bounds import StatsVersion, default_stats_version
 from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.io.storage import Storage, TableFiles
+from lakedex.snapshot.snapshot import Snapshot
 
 __all__ = [
     "DEFINITIONS",
     "encode_definitions",
+    "known_definitions",
     "read_definitions",
     "replace_definitions",
     "source_fields",
@@ -35,9 +37,20 @@ def read_definitions(files: TableFiles) -> dict[str, Any]:
     """The definitions document; empty when there is none."""
     path = files.path(DEFINITIONS)
     try:
-        content = files.storage.read(path)
+        return _decoded(files.storage.read(path), path)
     except FileNotFoundError:
         return {"indexDefinitions": {}}
+
+
+def known_definitions(snapshot: Snapshot) -> dict[str, Any]:
+    """The same for a table's state, in which they are read once."""
+    try:
+        return _decoded(snapshot.document(DEFINITIONS), snapshot.files.path(DEFINITIONS))
+    except FileNotFoundError:
+        return {"indexDefinitions": {}}
+
+
+def _decoded(content: bytes, path: str) -> dict[str, Any]:
     what = "JSON with indexDefinitions"
     document = decode_json_object(content, what, path)
     entries = document.get("indexDefinitions")

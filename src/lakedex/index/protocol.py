@@ -526,8 +526,14 @@ class Index(Protocol):
     def records_of_commit(self, ctx: CommitContext, files: Sequence[WrittenFile]) -> IndexUpdate:
         """Cover the files of a commit; what lies beside the metadata table is written at once."""
 
-    def after_commit(self, table: TableContext, instant: str) -> IndexUpdate:
-        """Do small upkeep once a commit is complete, without the lock; no records."""
+    def after_commit(self, table: TableContext, instant: str, before: Snapshot | None = None) -> IndexUpdate:
+        """Do small upkeep once a commit is complete, without the lock; no records.
+
+        Args:
+            table: the table.
+            instant: the commit's.
+            before: the table as the commit found it; None looks at what is there now.
+        """
 
     def discard(self, snapshot: Snapshot, instant: str) -> None:
         """Remove what lies beside the metadata table of a commit that failed or is undone."""
@@ -600,7 +606,7 @@ class UnindexedBase:
         """Add no records."""
         return IndexUpdate()
 
-    def after_commit(self, table: TableContext, instant: str) -> IndexUpdate:
+    def after_commit(self, table: TableContext, instant: str, before: Snapshot | None = None) -> IndexUpdate:
         """Do nothing."""
         return IndexUpdate()
 

@@ -19,8 +19,10 @@ from lakedex.errors import InvalidInputError, MissingDependencyError, Unsupporte
 from lakedex.io.storage import (
     OPERATIONS,
     FileInfo,
+    FileTree,
     VersionChangedError,
     WrappedReader,
+    as_tree,
     first_argument,
     read_coalesced,
     typed_failures,
@@ -49,6 +51,14 @@ def _epoch_ms(info: Mapping[str, Any]) -> int:
             except ValueError:
                 continue
     return 0
+
+
+def _file_info(name: str, entry: Mapping[str, Any]) -> FileInfo | None:
+    """An entry of a listing; None for the marker of a folder, and for a checksum."""
+    if not name or (name.startswith(".") and name.endswith(".crc")):
+        return None
+    is_dir = entry.get("type") == "directory"
+    return FileInfo(name, 0 if is_dir else int(entry.get("size") or 0), 0 if is_dir else _epoch_ms(entry), is_dir)
 
 
 class _CountedReader(WrappedReader):
@@ -143,13 +153,24 @@ class FsspecStorage:
         found = []
         for entry in entries:
             full = str(entry["name"]).rstrip("/")
-            name = full.rsplit("/", 1)[-1]
             # Stores list the marker object of a folder among its children.
-            if full == own or not name or (name.startswith(".") and name.endswith(".crc")):
-                continue
-            is_dir = entry.get("type") == "directory"
-            found.append(FileInfo(name, 0 if is_dir else int(entry.get("size") or 0), _epoch_ms(entry), is_dir))
+            if full != own and (info := _file_info(full.rsplit("/", 1)[-1], entry)) is not None:
+                found.append(info)
         return sorted(found, key=lambda info: info.name)
+
+    def list_tree(self, path: str) -> FileTree | None:
+        """Entries of a folder and of all folders below it, by path below it."""
+        if self.protocol != "memory":
+            return None
+        self.counted.add(1, 0)
+        self.fs.invalidate_cache()
+        own = str(self.fs._strip_protocol(path)).rstrip("/")
+        found = []
+        for full, entry in self.fs.find(path, detail=True).items():
+            folder, _, name = str(full).removeprefix(f"{own}/").rpartition("/")
+            if (info := _file_info(name, entry)) is not None:
+                found.append((folder, info))
+        return as_tree(found)
 
     def entries(self, path: str) -> dict[str, bool]:
         """All direct entries, and whether each is a folder; an empty folder does not exist."""
@@ -209,6 +230,11 @@ class FsspecStorage:
     def _delete_side_file(self, path: str) -> None:
         folder, _, name = path.rpartition("/")
         self._rm(f"{folder}/.{name}.crc")
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, one by one."""
+        for path in paths:
+            self.delete(path)
 
     def delete_tree(self, path: str) -> None:
         """Remove all under a folder."""

@@ -367,6 +367,10 @@ class LocalStorage:
                 break
         return sorted(found, key=lambda info: info.name)
 
+    def list_tree(self, path: str) -> None:
+        """None: the system lists one folder at a time."""
+        del path
+
     def entries(self, path: str) -> dict[str, bool]:
         """All direct entries, and whether each is a folder."""
         if os.path.islink(path) or (os.path.exists(path) and not os.path.isdir(path)):
@@ -423,6 +427,11 @@ class LocalStorage:
         """Remove a file and its checksum side file."""
         _unlink(_side_file(path))
         _unlink(path)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files and their checksum side files."""
+        for path in paths:
+            self.delete(path)
 
     def delete_tree(self, path: str) -> None:
         """Remove a folder and its content; of a link, only the link."""

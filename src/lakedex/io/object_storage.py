@@ -34,7 +34,9 @@ from lakedex.io.retries import Clock, Retries
 from lakedex.io.storage import (
     OPERATIONS,
     FileInfo,
+    FileTree,
     VersionChangedError,
+    as_tree,
     first_argument,
     merged_ranges,
     storage_error,
@@ -244,6 +246,19 @@ class ObjectStorage:
         entries = self._entries(path)
         return [entry for entry in entries if not (entry.name.startswith(".") and entry.name.endswith(".crc"))]
 
+    def list_tree(self, path: str) -> FileTree | None:
+        """Entries of a folder and of all folders below it, by path below it."""
+        key = self._key(path)
+        found = self._run("list", path, lambda _: self.store.list_all(key))
+        self.counted.add(1, 0)
+        files = []
+        for info in found:
+            folder, _, name = info.key[len(key) + 1 if key else 0 :].rpartition("/")
+            # Some programs put an object of a folder's own name.
+            if name and not (name.startswith(".") and name.endswith(".crc")):
+                files.append((folder, FileInfo(name, info.size, info.modified)))
+        return as_tree(files)
+
     def entries(self, path: str) -> dict[str, bool]:
         """All direct entries, and whether each is a folder."""
         return {entry.name: entry.is_dir for entry in self._entries(path)}
@@ -396,6 +411,11 @@ class ObjectStorage:
     def delete(self, path: str) -> None:
         """Remove an object."""
         self._delete(path, [self._key(path)])
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove objects."""
+        if paths:
+            self._delete(paths[0], [self._key(path) for path in paths])
 
     def _delete(self, path: str, keys: Sequence[str]) -> None:
         for first in range(0, len(keys), _DELETED_AT_ONCE):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
@@ -30,10 +30,12 @@ from lakedex.types import IoCount
 __all__ = [
     "OPERATIONS",
     "FileInfo",
+    "FileTree",
     "Storage",
     "TableFiles",
     "VersionChangedError",
     "WrappedReader",
+    "as_tree",
     "first_argument",
     "merged_ranges",
     "read_coalesced",
@@ -54,6 +56,10 @@ class FileInfo:
     modified: int
     is_dir: bool = False
     is_link: bool = False
+
+
+FileTree = dict[str, list[FileInfo]]
+"""Entries of folders, by path below one."""
 
 
 @runtime_checkable
@@ -93,6 +99,12 @@ class Storage(Protocol):
     def list(self, path: str) -> list[FileInfo]:
         """Direct entries, sorted by name, without ``.crc`` side files; empty for a missing folder."""
 
+    def list_tree(self, path: str) -> FileTree | None:
+        """Entries of a folder and of all folders below it, by path below it, each as :meth:`list` has them.
+
+        One request for a thousand files on object stores. None where each folder is a listing of its own.
+        """
+
     def entries(self, path: str) -> dict[str, bool]:
         """All direct entries, hidden ones too, and whether each is a folder; links count as files.
 
@@ -107,6 +119,9 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove a file; does nothing if there is none."""
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, on object stores a thousand by one request; does nothing for those that are not there."""
 
     def delete_tree(self, path: str) -> None:
         """Remove a folder and its content; does nothing if there is none. Links are not followed."""
@@ -155,6 +170,11 @@ class TableFiles:
         return "/".join([self.base_path, *filter(None, parts)])
 
     @property
+    def has_latency(self) -> bool:
+        """Whether requests are worth threads of their own; on a local disk starting one takes longer."""
+        return self.storage.scheme != "file"
+
+    @property
     def metadata(self) -> TableFiles:
         """The files of its metadata table."""
         return replace(self, base_path=self.path(".hoodie/metadata"))
@@ -162,6 +182,25 @@ class TableFiles:
     def temp(self, instant: str) -> str:
         """Folder of an instant's markers and spilled filters."""
         return self.path(".hoodie/.temp", instant)
+
+
+def as_tree(files: Iterable[tuple[str, FileInfo]]) -> FileTree:
+    """The answer of :meth:`Storage.list_tree`.
+
+    Args:
+        files: each with its folder, a path below the listed one.
+    """
+    found: dict[str, dict[str, FileInfo]] = {"": {}}
+    for folder, info in files:
+        path = folder
+        while path not in found:
+            found[path] = {}
+            path = path.rpartition("/")[0]
+        found[folder][info.name] = info
+    for path in [path for path in found if path]:
+        above, _, name = path.rpartition("/")
+        found[above][name] = FileInfo(name, 0, 0, is_dir=True)
+    return {path: [own[name] for name in sorted(own)] for path, own in found.items()}
 
 
 def merged_ranges(ranges: Sequence[tuple[int, int]], *, max_gap: int) -> list[tuple[int, int, list[int]]]:
@@ -253,10 +292,12 @@ OPERATIONS: Mapping[str, str] = {
     "size": "look at",
     "modified": "look at",
     "list": "list",
+    "list_tree": "list",
     "entries": "list",
     "create": "create",
     "write": "write",
     "delete": "delete",
+    "delete_all": "delete",
     "delete_tree": "delete",
     "remove_empty": "delete",
     "make_dirs": "create",
@@ -363,6 +404,8 @@ def _typed(
 def first_argument(storage: Any, args: tuple[Any, ...]) -> str:
     """Path of a storage call; a description if the call has no arguments."""
     del storage
+    if args and isinstance(args[0], list | tuple):
+        return ", ".join(args[0][:3])
     return os.fspath(args[0]) if args else "files of this write"
 
 

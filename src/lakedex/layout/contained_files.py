@@ -115,7 +115,10 @@ def delete_files(files: TableFiles, names: Iterable[tuple[str, str]], threads: i
     wanted = list(names)
     paths = [files.path(file_path(partition, name, files.base_path)) for partition, name in wanted]
     require_folders(files, {partition for partition, _ in wanted})
-    run_threads(files.storage.delete, paths, threads)
+    if files.has_latency:
+        files.storage.delete_all(paths)
+    else:
+        run_threads(files.storage.delete, paths, threads)
 
 
 def delete_partition(files: TableFiles, partition: str) -> None:

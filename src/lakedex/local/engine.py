@@ -279,6 +279,11 @@ class LocalEngine(Engine):
         return self._threads
 
     @property
+    def repeats_tasks(self) -> bool:
+        """False: a task is a call in a thread, and one that fails ends the operation."""
+        return False
+
+    @property
     def case_sensitive(self) -> bool:
         """Never, as by default in Spark."""
         return False

@@ -23,7 +23,8 @@ from lakedex.display.blocks import ROWS, Bars, Card, Facts, notes
 from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputError
 from lakedex.index.protocol import RemovedFiles
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
-from lakedex.io.locks import table_lock
+from lakedex.io.locks import Lock, table_lock
+from lakedex.io.storage import TableFiles
 from lakedex.layout.contained_files import delete_files, delete_partition, list_folder
 from lakedex.layout.file_slice import DataFile, FileSlice
 from lakedex.layout.names import PARTITION_METAFILE
@@ -287,6 +288,10 @@ def _touched(timeline: Timeline, commits: Iterable[Instant]) -> Iterator[str]:
 _THREADS = 16
 
 
+FILES_AT_ONCE = 1000
+"""Files that an object store deletes by one request."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedPartition:
     """Files that a clean deletes from one partition, their bytes, and whether the partition becomes empty."""
@@ -421,8 +426,15 @@ def _clean(
             beat = Heartbeat(handle.files, when, options.heartbeat.interval_ms)
             beat.start()
             lock.check()
-            instant = create_requested(timeline, when, "clean", encode_clean_plan(planned.plan))
-        done = _carry_out(handle, options.lock, instant, planned.plan)
+            requested = create_requested(timeline, when, "clean", encode_clean_plan(planned.plan))
+            instant = create_inflight(timeline, requested, is_new=True)
+            done = None
+            if handle.files.has_latency and sum(map(len, planned.plan.files.values())) <= FILES_AT_ONCE:
+                # To take the lock again would last longer than the one request that deletes them.
+                deleted = _deleted(handle.files, planned.plan)
+                done = _finished(recovered.snapshot, recovered.clock, lock, instant, planned.plan, deleted)
+        if done is None:
+            done = _carry_out(handle, options.lock, instant, planned.plan)
     finally:
         if beat is not None:
             beat.stop()
@@ -472,30 +484,47 @@ def require_no_clean(snapshot: Snapshot) -> None:
 
 def _carry_out(handle: TableContext, options: LockOptions, instant: Instant, plan: CleanPlan) -> CleanMetadata | None:
     """Execute a plan, which may be partly done; None if another process has completed it."""
-    started = time.time()
-    snapshot = handle.snapshot()
     if instant.state is State.REQUESTED:
-        instant = create_inflight(snapshot.timeline, instant)
-    names = {path: tuple(map(last_part, files)) for path, files in plan.files.items()}
-    doomed = ((path, name) for path, files in names.items() for name in files)
-    delete_files(handle.files, doomed, _THREADS)
+        instant = create_inflight(handle.snapshot().timeline, instant)
+    deleted = _deleted(handle.files, plan)
     with table_lock(handle.files, options) as lock:
-        now = handle.snapshot()
+        now = handle.snapshot(is_locked=True)
         if now.timeline.state_of(instant.requested, "clean") is not State.INFLIGHT:
             return None
-        gone = _emptied(now, plan)
-        done = CleanMetadata(
-            started=instant.requested,
-            millis=int((time.time() - started) * 1000),
-            policy=plan.policy,
-            files=names,
-            gone=gone,
-            earliest=plan.earliest[0] if plan.earliest is not None else "",
-            last_completed=plan.last_completed,
-            extra=plan.extra,
-        )
-        lock.check()
-        _finish(now, handle.clock(now.config.timezone), instant, done)
+        return _finished(now, handle.clock(now.config.timezone), lock, instant, plan, deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Deleted:
+    """Names of a plan's files by partition, which are gone, and when their deletion began."""
+
+    names: dict[str, tuple[str, ...]]
+    started: float
+
+
+def _deleted(files: TableFiles, plan: CleanPlan) -> _Deleted:
+    started = time.time()
+    names = {path: tuple(map(last_part, paths)) for path, paths in plan.files.items()}
+    delete_files(files, ((path, name) for path, own in names.items() for name in own), _THREADS)
+    return _Deleted(names, started)
+
+
+def _finished(
+    now: Snapshot, clock: InstantClock, lock: Lock, instant: Instant, plan: CleanPlan, deleted: _Deleted
+) -> CleanMetadata:
+    """Complete an inflight clean, whose files are gone."""
+    done = CleanMetadata(
+        started=instant.requested,
+        millis=int((time.time() - deleted.started) * 1000),
+        policy=plan.policy,
+        files=deleted.names,
+        gone=_emptied(now, plan),
+        earliest=plan.earliest[0] if plan.earliest is not None else "",
+        last_completed=plan.last_completed,
+        extra=plan.extra,
+    )
+    lock.check()
+    _finish(now, clock, instant, done)
     return done
 
 
@@ -512,14 +541,18 @@ def _emptied(now: Snapshot, plan: CleanPlan) -> frozenset[str]:
 
 
 def _finish(now: Snapshot, clock: InstantClock, instant: Instant, done: CleanMetadata) -> None:
-    remove_metadata_of(now, instant.requested)  # From a clean that died after writing it.
-    now = replace_metadata_timeline(now)
+    if now.metadata.timeline.contains(instant.requested):
+        remove_metadata_of(now, instant.requested)  # From a clean that died after writing it.
+        now = replace_metadata_timeline(now)
     removed = RemovedFiles(names=done.files, partitions=done.gone)
     updates = records_of_removal(now, removed, instant.requested)
-    write_metadata(now, instant.requested, updates, clock)
+    delta = write_metadata(now, instant.requested, updates, clock)
     for path in done.gone:
         delete_partition(now.files, path)
-    complete(now.timeline, instant, clock.next(now.last_time), encode_clean_metadata(done))
+    body = encode_clean_metadata(done)
+    # Its state was looked at under this lock.
+    completed = complete(now.timeline, instant, clock.next(now.last_time), body, is_new=True)
+    now.with_commit(completed, body, delta, changes_documents=False)
 
 
 def _result(

@@ -159,7 +159,7 @@ def _carry_out(now: Snapshot, instant: Instant, plan: CleanPlan, clock: InstantC
     timeline = now.metadata.timeline
     started = time.time()
     if instant.state is State.REQUESTED:
-        instant = create_inflight(timeline, instant)
+        instant = create_inflight(timeline, instant, is_new=True)
     lock.check()
     names = {folder: tuple(map(last_part, paths)) for folder, paths in plan.files.items()}
     expired = [(folder, name) for folder, found in names.items() for name in found]
@@ -173,7 +173,7 @@ def _carry_out(now: Snapshot, instant: Instant, plan: CleanPlan, clock: InstantC
         last_completed=plan.last_completed,
     )
     completion = clock.next(max(now.timeline.last_time, timeline.last_time, instant.requested))
-    complete(timeline, instant, completion, encode_clean_metadata(done))
+    complete(timeline, instant, completion, encode_clean_metadata(done), is_new=True)
     return len(expired)
 
 
@@ -231,7 +231,7 @@ def _slices(now: Snapshot, folder: str, completed: Callable[[str], str]) -> dict
     pending = {instant.requested for instant in now.timeline.pending()}
     slices: dict[str, dict[str, _Slice]] = {}
     logs: dict[str, list[tuple[tuple[str, int, str, bool], str]]] = {}
-    for entry in now.files.storage.list(now.files.metadata.path(folder)):
+    for entry in now.metadata.entries(folder):
         base, log = parse_base_file_name(entry.name), parse_log_file_name(entry.name)
         if base is not None and timeline.is_committed(base.instant):
             slices.setdefault(base.file_id, {}).setdefault(base.instant, _Slice(base.instant)).names.append(entry.name)

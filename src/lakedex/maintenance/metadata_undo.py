@@ -21,7 +21,7 @@ from lakedex.index.protocol import RemovedFiles, UndoContext, merge_records
 from lakedex.index.registry import INDEXES
 from lakedex.io.liveness import Heartbeat
 from lakedex.metadata.records import ALL_PARTITIONS, FILES, all_partitions_record, files_key, files_record
-from lakedex.metadata.store import MetadataStore
+from lakedex.metadata.store import DeltaCommit, MetadataStore
 from lakedex.metadata.writer import Keyed, write_delta_commit
 from lakedex.options import WriteOptions
 from lakedex.parallel import run_threads
@@ -153,14 +153,16 @@ def records_of_removal(
     return merge_records(listed, [index.undo(ctx, removed) for index in INDEXES])
 
 
-def write_metadata(snapshot: Snapshot, instant: str, updates: Mapping[str, Keyed], clock: InstantClock) -> None:
-    """Write a delta commit of the metadata table, without what the table does not have."""
+def write_metadata(
+    snapshot: Snapshot, instant: str, updates: Mapping[str, Keyed], clock: InstantClock
+) -> DeltaCommit | None:
+    """Write a delta commit of the metadata table, without what the table does not have; None if nothing is left."""
     store = snapshot.metadata
     kept = {name: records for name, records in updates.items() if records and store.has(name)}
     if not kept:
-        return
+        return None
     floor = max(instant, snapshot.timeline.last_time, store.timeline.last_time)
-    write_delta_commit(store, instant, kept, partial(clock.next, floor), _run)
+    return write_delta_commit(store, instant, kept, partial(clock.next, floor), _run)[0]
 
 
 def _run(task: Callable[[Any], Any], items: Sequence[Any], label: str = "") -> list[Any]:

@@ -10,8 +10,10 @@ process died is finished by the next writer, Hudi's too.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from lakedex.display.blocks import Card, notes
 from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
@@ -36,6 +38,7 @@ from lakedex.maintenance.undo_write import (
     rollback_failed_writes,
 )
 from lakedex.options import HeartbeatOptions, WriteOptions
+from lakedex.parallel import overlapped
 from lakedex.reports import Report, counted
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import (
@@ -57,7 +60,7 @@ from lakedex.timeline.service_metadata import (
     encode_restore_metadata,
     encode_restore_plan,
 )
-from lakedex.timeline.table_config import recover_table_config
+from lakedex.timeline.table_config import CONFIG_BACKUP, recover_table_config
 
 __all__ = [
     "INFLIGHT_PARTITIONS",
@@ -335,11 +338,13 @@ class RecoveredTable:
         snapshot: the table now.
         clock: gives instants in its zone.
         undone: failed writes that were rolled back.
+        has_bucket_index: whether there is a folder of Hudi's consistent hashing index.
     """
 
     snapshot: Snapshot
     clock: InstantClock
     undone: tuple[str, ...] = ()
+    has_bucket_index: bool = False
 
 
 def recover(
@@ -357,19 +362,33 @@ def recover(
         UnsupportedFeatureError: lakedex does not write this table, or cannot undo what is pending.
         CommitConflictError: a restore of another process is under way.
     """
-    recover_table_config(handle.files)
-    snapshot = handle.snapshot() if base is None else base.refreshed()
+    listed: list[Callable[[], Any]] = [partial(list_folder, handle.files, ".hoodie")]
+    # Read at once with the listing, and again if that shows that the settings have to be put right first.
+    ahead = handle.files.has_latency
+    if ahead:
+        listed.append(partial(_reread, handle, base))
+    entries, *found = overlapped(listed, at_once=ahead)
+    own = {entry.name for entry in entries}
+    if CONFIG_BACKUP in own:
+        recover_table_config(handle.files)
+    snapshot = found[0] if found and CONFIG_BACKUP not in own else _reread(handle, base)
     require_writable(snapshot.config)
     clock = handle.clock(snapshot.config.timezone)
     expiry = HeartbeatPolicy(options)
-    if finish_restores(snapshot, clock, expiry):
-        snapshot = snapshot.refreshed()
+    restored = finish_restores(snapshot, clock, expiry)
+    if restored:
+        snapshot = snapshot.refreshed(is_locked=True)
     undone = rollback_failed_writes(snapshot, clock, expiry)
     if undone:
-        snapshot = snapshot.refreshed()
-    clock.leave_out(remove_orphans(snapshot, expiry))
-    lock.check()
-    return RecoveredTable(snapshot, clock, tuple(undone))
+        snapshot = snapshot.refreshed(is_locked=True)
+    clock.leave_out(remove_orphans(snapshot, expiry, own))
+    if restored or undone:
+        lock.check()
+    return RecoveredTable(snapshot, clock, tuple(undone), ".bucket_index" in own)
+
+
+def _reread(handle: TableContext, base: Snapshot | None) -> Snapshot:
+    return handle.snapshot(is_locked=True) if base is None else base.refreshed(is_locked=True)
 
 
 INFLIGHT_PARTITIONS = "hoodie.table.metadata.partitions.inflight"
@@ -382,4 +401,4 @@ def recovered(handle: TableContext, options: WriteOptions, lock: Lock) -> tuple[
         UnsupportedFeatureError: lakedex does not write this table.
     """
     done = recover(handle, options.heartbeat, lock)
-    return done.snapshot.refreshed(), done.clock
+    return done.snapshot.refreshed(is_locked=True), done.clock

@@ -165,13 +165,13 @@ def compact_metadata_if_due(handle: TableContext, options: WriteOptions, seen: S
 
 def _compact(handle: TableContext, options: WriteOptions, *, on_request: bool) -> CompactionDone:
     with table_lock(handle.files, options.lock) as lock:
-        now = handle.snapshot()
+        now = handle.snapshot(is_locked=True)
         require_writable(now.config)
         if not now.uses_metadata or not (on_request or compaction_due(now, options.metadata)):
             return CompactionDone()
         clock = handle.clock(now.config.timezone)
         done = compact(handle, now, clock, lock, new=False)
-        now = handle.snapshot() if done.instants else now
+        now = handle.snapshot(is_locked=True) if done.instants else now
         if on_request or compaction_due(now, options.metadata):
             more = compact(handle, now, clock, lock, new=True)
             done = _sum(done, more)
@@ -198,7 +198,7 @@ def clean_metadata_if_due(handle: TableContext, options: WriteOptions, seen: Sna
     if not cleaning_due(seen, options):
         return None
     with table_lock(handle.files, options.lock) as lock:
-        now = handle.snapshot()
+        now = handle.snapshot(is_locked=True)
         require_writable(now.config)
         if cleaning_due(now, options):
             clean_metadata(now, options, handle.clock(now.config.timezone), lock)
@@ -213,10 +213,10 @@ def archive_table(handle: TableContext, options: WriteOptions) -> ArchivalResult
     """
     started = time.perf_counter()
     with table_lock(handle.files, options.lock) as lock:
-        now = handle.snapshot()
+        now = handle.snapshot(is_locked=True)
         require_writable(now.config)
         data = archive_data(now, options, lock)
-        metadata = archive_metadata(handle.snapshot() if data else now, options, lock)
+        metadata = archive_metadata(handle.snapshot(is_locked=True) if data else now, options, lock)
     return ArchivalResult(
         instants=_times(data),
         metadata_instants=_times(metadata),
@@ -301,7 +301,8 @@ def run_services(
     for name, service in services:
         try:
             if not is_current:
-                seen, is_current = seen.refreshed(), True
+                seen = handle.last = seen.refreshed()
+                is_current = True
             done = service(handle, options, seen)
             if done is not None:
                 notes += done

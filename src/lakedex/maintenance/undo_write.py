@@ -14,7 +14,7 @@ becomes a plan again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lakedex.codec.table_paths import file_path, is_instant, last_part
@@ -171,10 +171,15 @@ def _half_undone(snapshot: Snapshot, expiry: HeartbeatPolicy) -> Iterator[Instan
             yield Instant(plan.instant, plan.action, State.COMPLETED, None, "")
 
 
-def remove_orphans(snapshot: Snapshot, expiry: HeartbeatPolicy) -> set[str]:
+def remove_orphans(snapshot: Snapshot, expiry: HeartbeatPolicy, own: Collection[str] | None = None) -> set[str]:
     """Remove what writers that died at their very end left: markers of completed writes, heartbeats of no write.
 
     Call under the table lock. A write that is just tidying up after itself has a living heartbeat and is left alone.
+
+    Args:
+        snapshot: the table.
+        expiry: says which heartbeats have stopped.
+        own: names of the entries of ``.hoodie``, to list no folder that is not there; None lists all.
 
     Returns:
         Instants with a living heartbeat that are not pending, as those of index builds.
@@ -182,8 +187,12 @@ def remove_orphans(snapshot: Snapshot, expiry: HeartbeatPolicy) -> set[str]:
     files, timeline = snapshot.files, snapshot.timeline
     pending = {instant.requested for instant in timeline.pending()}
     completed = {instant.requested for instant in timeline.completed(WRITE_ACTIONS)}
-    beats = set(filter(is_instant, (entry.name for entry in list_folder(files, ".hoodie/.heartbeat")))) - pending
-    temps = {entry.name for entry in list_folder(files, ".hoodie/.temp")} & completed
+    listed = {
+        name: {entry.name for entry in list_folder(files, f".hoodie/{name}")} if own is None or name in own else set()
+        for name in (".heartbeat", ".temp")
+    }
+    beats = set(filter(is_instant, listed[".heartbeat"])) - pending
+    temps = listed[".temp"] & completed
     half_built = {instant.requested for instant in snapshot.metadata.timeline.pending({"deltacommit"})}
     for instant in sorted(beats | temps):
         if expiry.has_stopped(snapshot, instant):

@@ -34,7 +34,15 @@ from lakedex.timeline.active import WRITE_ACTIONS, Timeline
 from lakedex.timeline.commit_metadata import WriteStat
 from lakedex.timeline.instant import Instant
 
-__all__ = ["MetadataFileGroup", "groups_by_completion", "groups_by_name", "missing_file"]
+__all__ = [
+    "MetadataFileGroup",
+    "commits_of",
+    "groups_by_completion",
+    "groups_by_name",
+    "is_of_creation",
+    "missing_file",
+    "still_there",
+]
 
 
 Logs = list[tuple[LogFileName, str, int]]
@@ -152,6 +160,11 @@ _BEGINNING_OF_TIME = "0" * 14
 """Prefix of instants that create the partitions of a new metadata table (``SOLO_COMMIT_TIMESTAMP``)."""
 
 
+def is_of_creation(instant: str) -> bool:
+    """Whether an instant is one of those that create the partitions of a new metadata table."""
+    return instant.startswith(_BEGINNING_OF_TIME)
+
+
 def missing_file(
     partition: str, present: Mapping[str, int], timeline: Timeline, begun: Callable[[], str], threads: int = 1
 ) -> str:
@@ -171,14 +184,10 @@ def missing_file(
     if not present:
         return f"the folder {partition} is empty or missing"
     newest = _newest_bases(present)
-    since = min(newest.values(), default="")
-    nothing = _saying_nothing(partition, present, completed)
-    wanted = sorted(
-        (i for i in completed if _completed_at(i) >= since and i.requested not in nothing), key=_completed_at
-    )
+    wanted = commits_of(partition, present, timeline)
     # Cached ones need no thread: most of them, if a table is read repeatedly.
     unread = [instant for instant in wanted if not timeline.has_read(instant)]
-    there = run_threads(partial(_still_there, timeline), unread, threads)
+    there = run_threads(partial(still_there, timeline), unread, threads)
     gone = {instant for instant, is_there in zip(unread, there, strict=True) if not is_there}
     stats: list[tuple[Instant, WriteStat]] = []
     for instant in wanted:
@@ -193,28 +202,42 @@ def missing_file(
     return _first_wrong(stats, present, newest, "", layout) and _first_wrong(stats, present, newest, begun(), layout)
 
 
-def _saying_nothing(partition: str, present: Mapping[str, int], completed: Sequence[Instant]) -> set[str]:
-    """Commits of a new metadata table that wrote no files of a partition except those seen in its folder.
+def commits_of(partition: str, present: Mapping[str, int], timeline: Timeline) -> list[Instant]:
+    """Commits that may have written files of a metadata partition which count, by completion.
 
-    Each creates one partition, whose files have its instant, so any of them identifies the partition's commit.
-    ``files`` has a single group, and its commit wrote only the base file.
+    Args:
+        partition: Name of the partition.
+        present: Sizes of the files in its folder, by name.
+        timeline: Timeline of the metadata table.
     """
-    first = {one.requested for one in completed if one.requested.startswith(_BEGINNING_OF_TIME)}
-    bases = {base.instant for name in present if (base := parse_base_file_name(name)) is not None}
-    logs = {log.instant for name in present if (log := parse_log_file_name(name)) is not None}
-    own = first & (bases | logs)
-    if not own:
-        return set()
-    return first - own | (first & bases if partition == FILES.name else set())
+    completed = timeline.completed(WRITE_ACTIONS)
+    since = min(_newest_bases(present).values(), default="")
+    nothing = _saying_nothing(partition, present, completed)
+    return sorted((i for i in completed if _completed_at(i) >= since and i.requested not in nothing), key=_completed_at)
 
 
-def _still_there(timeline: Timeline, instant: Instant) -> bool:
+def still_there(timeline: Timeline, instant: Instant) -> bool:
     """Read a commit; False if it was undone or archived since the listing, so that its files do not count."""
     try:
         timeline.commit_metadata(instant)
     except FileNotFoundError:
         return False
     return True
+
+
+def _saying_nothing(partition: str, present: Mapping[str, int], completed: Sequence[Instant]) -> set[str]:
+    """Commits of a new metadata table that wrote no files of a partition except those seen in its folder.
+
+    Each creates one partition, whose files have its instant, so any of them identifies the partition's commit.
+    ``files`` has a single group, and its commit wrote only the base file.
+    """
+    first = {one.requested for one in completed if is_of_creation(one.requested)}
+    bases = {base.instant for name in present if (base := parse_base_file_name(name)) is not None}
+    logs = {log.instant for name in present if (log := parse_log_file_name(name)) is not None}
+    own = first & (bases | logs)
+    if not own:
+        return set()
+    return first - own | (first & bases if partition == FILES.name else set())
 
 
 def _first_wrong(

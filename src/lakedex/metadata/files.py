@@ -89,6 +89,10 @@ SINGLE_READ_BYTES = 1 << 20
 """Files up to this size are read in one request."""
 
 
+WRITTEN_FILES = 64
+"""Log files of this process that are remembered until they are opened."""
+
+
 Layer = HFileReader | frozenset[bytes]
 """Records of a data block, or keys of a delete block."""
 
@@ -115,16 +119,24 @@ class MetadataLogFile:
         blocks: All blocks except delete blocks without keys.
         size: Size of the file when it was opened.
 
-    With ``skip_torn`` unfinished blocks are skipped.
+    With ``skip_torn`` unfinished blocks are skipped. ``content`` is that of the file if it is known.
     """
 
-    def __init__(self, storage: Storage, path: str, size: int | None = None, *, skip_torn: bool = False) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        path: str,
+        size: int | None = None,
+        *,
+        skip_torn: bool = False,
+        content: bytes | None = None,
+    ) -> None:
         self._storage = storage
         self._path = path
         self.blocks: list[MetadataBlock] = []
         self.size = storage.size(path) if size is None else size
         if self.size <= SINGLE_READ_BYTES and not skip_torn:
-            content = storage.read(path)
+            content = storage.read(path) if content is None else content
             for block in decode_log_blocks(content, path):
                 self._add(block, bytes(block.content))
         else:
@@ -198,6 +210,7 @@ class MetadataFileCache:
     def __init__(self, limit: int = 4096) -> None:
         self._limit = limit
         self._open: dict[str, HFileReader | MetadataLogFile] = {}
+        self._written: dict[str, bytes] = {}
         self.completeness: dict[str, tuple[tuple[Instant, ...], str]] = {}
         self.lock = threading.RLock()
 
@@ -206,7 +219,9 @@ class MetadataFileCache:
         self.completeness.clear()
 
     def is_open(self, path: str, size: int) -> bool:
-        """Whether a file of this size is open."""
+        """Whether a file of this size is open, or need not be read to open it."""
+        if len(self._written.get(path, b"")) == size > 0:
+            return True
         found = self._open.get(path)
         return found is not None and (isinstance(found, HFileReader) or found.size == size)
 
@@ -222,9 +237,18 @@ class MetadataFileCache:
         """Open a log file once per size."""
         found = self._open.get(path)
         if not isinstance(found, MetadataLogFile) or found.size != size:
-            found = MetadataLogFile(storage, path, size, skip_torn=skip_torn)
+            written = self._written.pop(path, None)
+            content = written if written is not None and len(written) == size else None
+            found = MetadataLogFile(storage, path, size, skip_torn=skip_torn, content=content)
             self._keep(path, found)
         return found
+
+    def keep_written(self, path: str, content: bytes) -> None:
+        """Remember the content of a log file that this process has just written, up to :data:`WRITTEN_FILES`."""
+        with self.lock:
+            while len(self._written) >= WRITTEN_FILES:
+                self._written.pop(next(iter(self._written)), None)
+            self._written[path] = content
 
     def __reduce__(self) -> tuple[type[MetadataFileCache], tuple[int]]:
         """Pickle as an empty cache: tasks start without open files."""

@@ -22,10 +22,17 @@ from lakedex.codec.hfile.blocks import Budget
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.table_paths import check_partition
 from lakedex.errors import CorruptFileError
-from lakedex.io.storage import FileInfo, TableFiles
+from lakedex.io.storage import FileInfo, Storage, TableFiles
 from lakedex.layout.contained_files import inner_folders, list_folder
 from lakedex.layout.names import PARTITION_METAFILE, parse_log_file_name
-from lakedex.metadata.file_groups import MetadataFileGroup, groups_by_completion, groups_by_name, missing_file
+from lakedex.metadata.file_groups import (
+    MetadataFileGroup,
+    commits_of,
+    groups_by_completion,
+    groups_by_name,
+    missing_file,
+    still_there,
+)
 from lakedex.metadata.files import (
     Layer,
     MetadataBlock,
@@ -42,7 +49,11 @@ from lakedex.timeline.active import Timeline
 from lakedex.timeline.commit_metadata import decode_body
 from lakedex.timeline.instant import Instant
 
-__all__ = ["LatestValues", "MetadataStore"]
+__all__ = ["DeltaCommit", "LatestValues", "MetadataListing", "MetadataStore"]
+
+
+MetadataListing = Mapping[str, Sequence[FileInfo]]
+"""Entries of the metadata table's folders, by path below it."""
 
 
 _READS_AT_ONCE = 16
@@ -56,6 +67,21 @@ _SECONDS_WORTH_THREADS = 0.004
 _NO_RECORD_BYTES = 80
 """Log files of layout 2 up to this size are empty and need not be read: a block takes 46 bytes besides header and
 content, the instant in its header 22, and a list of one deleted key 14. Every file group starts with an empty one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaCommit:
+    """A completed delta commit of the metadata table.
+
+    Attributes:
+        instant: The completed instant.
+        body: Content of its file.
+        files: Partition and listing entry of each log file.
+    """
+
+    instant: Instant
+    body: bytes
+    files: Sequence[tuple[str, FileInfo]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +138,7 @@ class MetadataStore:
     Attributes:
         partitions: Complete metadata partitions (``hoodie.table.metadata.partitions``).
         threads: Number of reads at once; more than one after a listing that showed latency.
+        listing: All of its folders, where one request lists them; ``None`` lists each folder that is needed.
     """
 
     files: TableFiles
@@ -120,6 +147,7 @@ class MetadataStore:
     partitions: frozenset[str]
     cache: MetadataFileCache = field(default_factory=MetadataFileCache)
     threads: int = 1
+    listing: MetadataListing | None = field(default=None, repr=False)
     _groups: dict[str, list[MetadataFileGroup]] = field(default_factory=dict)
     _entries: dict[str, list[FileInfo]] = field(default_factory=dict)
     _pending: frozenset[str] = field(init=False)
@@ -128,6 +156,8 @@ class MetadataStore:
     def __post_init__(self) -> None:
         # A pending savepoint has the requested time of a completed commit.
         pending = (instant.requested for instant in self.data_timeline.pending())
+        if self.listing is not None:
+            self.threads = _READS_AT_ONCE
         self._pending = frozenset(requested for requested in pending if not self.data_timeline.is_completed(requested))
 
     @property
@@ -167,32 +197,50 @@ class MetadataStore:
 
     def recheck(self) -> None:
         """Drop cached listings and completeness, as files may have been deleted."""
+        self.listing = None
         self._entries.clear()
         self._groups.clear()
         self.cache.recheck()
 
-    def with_completed(self, data_timeline: Timeline, delta: Instant | None) -> MetadataStore:
+    def with_completed(self, data_timeline: Timeline, delta: DeltaCommit | None) -> MetadataStore:
         """Store after a commit of this process, in which complete partitions stay complete.
 
         Args:
             data_timeline: Timeline of the table with the commit.
             delta: Delta commit of the commit; None if there was none.
         """
-        timeline = self.timeline if delta is None else self.timeline.with_completed(delta)
+        timeline = self.timeline if delta is None else self._with_delta(delta)
         for partition, (instants, damage) in tuple(self.cache.completeness.items()):
             if instants == self.timeline.instants and not damage:
                 self.cache.completeness[partition] = (timeline.instants, "")
-        return MetadataStore(self.files, data_timeline, timeline, self.partitions, self.cache)
+        listing = self._listing_with(() if delta is None else delta.files)
+        return MetadataStore(self.files, data_timeline, timeline, self.partitions, self.cache, listing=listing)
+
+    def _listing_with(self, added: Sequence[tuple[str, FileInfo]]) -> MetadataListing | None:
+        if self.listing is None:
+            return None
+        listing = {folder: list(entries) for folder, entries in self.listing.items()}
+        for folder, entry in added:
+            listing.setdefault(folder, []).append(entry)
+        return {folder: sorted(entries, key=lambda entry: entry.name) for folder, entries in listing.items()}
+
+    def _with_delta(self, delta: DeltaCommit) -> Timeline:
+        return self.timeline.with_completed(delta.instant, None if self.listing is None else delta.body)
 
     def mark_unusable(self, partition: str, reason: str) -> None:
         """Stop using the partition in this state, as reading it failed."""
         self.cache.completeness[partition] = (self.timeline.instants, reason)
 
+    def entries(self, partition: str) -> Sequence[FileInfo]:
+        """Entries of the folder of a metadata partition: listed with the table's state, or now."""
+        listing = self.listing
+        return list_folder(self.files.metadata, partition) if listing is None else listing.get(partition, ())
+
     def _folder(self, partition: str) -> list[FileInfo]:
         """Base and log files of a metadata partition, cached."""
         if partition not in self._entries:
             started = time.perf_counter()
-            entries = list_folder(self.files.metadata, partition)
+            entries = self.entries(partition)
             files = [entry for entry in entries if not entry.is_dir and not entry.name.startswith(PARTITION_METAFILE)]
             self._entries[partition] = files
             if time.perf_counter() - started > _SECONDS_WORTH_THREADS:
@@ -200,12 +248,31 @@ class MetadataStore:
         return self._entries[partition]
 
     def list_folders(self, partitions: Iterable[str]) -> None:
-        """List the folders of these metadata partitions in parallel, except for known ones."""
+        """List the folders of these metadata partitions in parallel, except for known ones.
+
+        Where they are listed already, their files are opened.
+        """
+        if self.listing is not None and self.timeline.layout != 1:
+            self._open_partitions([name for name in partitions if name in self.partitions])
+            return
         seen = {name for name, (instants, _) in self.cache.completeness.items() if instants == self.timeline.instants}
         names = [name for name in partitions if name in self.partitions and name not in self._entries.keys() | seen]
         for name in names[:1]:
             self._folder(name)  # Shows whether the others are worth threads.
         run_threads(self._folder, names[1:], self.threads)
+
+    def _open_partitions(self, names: Sequence[str]) -> None:
+        """Open the files of partitions at once, and the commits that say which there must be."""
+        new = [name for name in names if name not in self._groups]
+        self._groups |= {name: self._find_groups(name) for name in new}
+        commits: dict[Instant, None] = {}
+        for name in names:
+            if self.cache.completeness.get(name, ((), ""))[0] != self.timeline.instants:
+                present = {entry.name: entry.size for entry in self._folder(name)}
+                commits |= dict.fromkeys(commits_of(name, present, self.timeline))
+        calls = self._unopened([group for name in new for group in self._groups[name]])
+        calls += [partial(still_there, self.timeline, one) for one in commits if not self.timeline.has_read(one)]
+        run_threads(lambda call: call(), calls, self.threads)
 
     def _begun(self, partition: str) -> str:
         """First commit in the current folder; ``files`` is never created again alone."""
@@ -220,7 +287,10 @@ class MetadataStore:
 
     def folders(self) -> list[str]:
         """All metadata partitions that are on disk, complete or not: Java recognizes one by its metafile."""
-        own = self.files.metadata
+        own, listing = self.files.metadata, self.listing
+        if listing is not None:
+            names = inner_folders(own.base_path, listing.get("", ()))
+            return [name for name in names if any(entry.name == PARTITION_METAFILE for entry in listing[name])]
         names = inner_folders(own.base_path, own.storage.list(own.base_path))
         return [name for name in names if own.storage.exists(own.path(name, PARTITION_METAFILE))]
 
@@ -228,23 +298,31 @@ class MetadataStore:
         """File groups of a metadata partition, by file id: the order of the key hash."""
         if partition not in self._groups:
             self._groups[partition] = self._find_groups(partition)
-            self._open_files(self._groups[partition])
         return self._groups[partition]
+
+    def _opened_groups(self, partition: str) -> list[MetadataFileGroup]:
+        """The same, with open files."""
+        groups = self.file_groups(partition)
+        self._open_files(groups)
+        return groups
 
     def _open_files(self, groups: Sequence[MetadataFileGroup]) -> None:
         """Open the files of groups in parallel to overlap the latency of storage."""
         if self.timeline.layout == 1:
             return  # There the content of some files determines which others are read.
+        new = self._unopened(groups)
+        if len(new) > 1 and self.threads > 1:
+            run_threads(lambda warm: warm(), new, self.threads)
+
+    def _unopened(self, groups: Sequence[MetadataFileGroup]) -> list[Callable[[], object]]:
+        """Calls that open files of groups, one for each that is not open."""
+        storage, cache = self.files.storage, self.cache
         bases = [group.base for group in groups if group.base is not None]
         logs = [log for group in groups for log in group.logs if log[1] > _NO_RECORD_BYTES]
-        new = [file for file in (*bases, *logs) if not self.cache.is_open(*file)]
-        if len(new) > 1 and self.threads > 1:
-            opened = set(bases)
-            run_threads(
-                lambda file: (self.cache.hfile if file in opened else self.cache.log)(self.files.storage, *file).warm(),
-                new,
-                self.threads,
-            )
+        found: list[Callable[[], object]] = []
+        for files, open_file in ((bases, cache.hfile), (logs, cache.log)):
+            found += [partial(_warm, open_file, storage, *file) for file in files if not cache.is_open(*file)]
+        return found
 
     def files_of(self, partition: str) -> MetadataFiles:
         """Files from which records of a metadata partition are currently read."""
@@ -369,7 +447,9 @@ class MetadataStore:
             return {}
         found: dict[str, Record] = {}
         budget = _budget(partition)
-        for index, wanted in self._by_group(partition, keys):
+        by_group = self._by_group(partition, keys)
+        self._open_files([groups[index] for index, _ in by_group])
+        for index, wanted in by_group:
             self._merge(partition, groups[index], found, partial(_get_items, wanted, budget), wanted)
         return found
 
@@ -381,7 +461,9 @@ class MetadataStore:
         """Share of each key, in read order, of the bytes that :meth:`get_many` would decompress; reads no data."""
         groups = self.file_groups(partition)
         costs: list[int] = []
-        for index, wanted in self._by_group(partition, keys):
+        by_group = self._by_group(partition, keys)
+        self._open_files([groups[index] for index, _ in by_group] if groups else [])
+        for index, wanted in by_group:
             own = [0] * len(wanted)
             for layer in self.layers(groups[index]) if groups else ():
                 if isinstance(layer, HFileReader):
@@ -403,7 +485,7 @@ class MetadataStore:
         """Merged records of all keys that begin with one of ``prefixes``. A prefix may occur in every file group."""
         found: dict[str, Record] = {}
         wanted, budget = sorted(prefix.encode() for prefix in set(prefixes)), _budget(partition)
-        for group in self.file_groups(partition):
+        for group in self._opened_groups(partition):
             self._merge(partition, group, found, lambda layer: layer.scan_prefixes(wanted, budget), None)
         return found
 
@@ -417,7 +499,7 @@ class MetadataStore:
         """
         found = LatestValues.none(len(places))
         wanted, budget = [prefix.encode() for prefix in set(prefixes)], _budget(partition)
-        for group in self.file_groups(partition):
+        for group in self._opened_groups(partition):
             for layer in self.layers(group):
                 if isinstance(layer, frozenset):
                     found.forget(places[gone] for gone in layer & places.keys())
@@ -438,6 +520,7 @@ class MetadataStore:
             return found
         places = {key.encode(): place for place, key in enumerate(keys)}
         by_group = self._by_group(partition, keys)
+        self._open_files([groups[index] for index, _ in by_group])
         read = run_threads(lambda one: self._cells_of(groups[one[0]], one[1]), by_group, self.threads)
         for (_, wanted), layers in zip(by_group, read, strict=True):
             for layer, cells in layers:
@@ -494,6 +577,10 @@ class MetadataStore:
         # For more than a few partitions one pass over the single file group is cheaper than lookups.
         records = self.get_many(FILES.name, list(keys)) if len(keys) <= 64 else self.scan(FILES.name)
         return {path: live_files(records.get(key)) for key, path in keys.items()}
+
+
+def _warm(open_file: Callable[..., HFileReader | MetadataLogFile], storage: Storage, path: str, size: int) -> None:
+    open_file(storage, path, size).warm()
 
 
 def _get_items(keys: Sequence[bytes], budget: Budget, layer: HFileReader) -> Iterable[tuple[bytes, bytes]]:

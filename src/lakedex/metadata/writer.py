@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from lakedex.codec.log_block import encode_delete_block, encode_log_block
 from lakedex.codec.metadata_record import encode_metadata_record
 from lakedex.codec.properties import encode_properties
 from lakedex.errors import CommitError, IndexingError
-from lakedex.io.storage import TableFiles
+from lakedex.io.storage import FileInfo, TableFiles
 from lakedex.io.task_output import Spilled
 from lakedex.layout.names import PARTITION_METAFILE, BaseFileName, LogFileName
 from lakedex.metadata.records import (
@@ -38,11 +38,11 @@ from lakedex.metadata.records import (
     files_key,
     files_record,
 )
-from lakedex.metadata.store import MetadataStore
+from lakedex.metadata.store import DeltaCommit, MetadataStore
 from lakedex.parallel import run_threads
 from lakedex.timeline.active import Timeline, complete, create_inflight, create_requested
 from lakedex.timeline.commit_metadata import CommitMetadata, WriteStat, encode_commit_metadata
-from lakedex.timeline.instant import Instant, InstantClock
+from lakedex.timeline.instant import InstantClock
 from lakedex.timeline.table_config import TableConfig, metadata_table_properties
 from lakedex.types import META_COLUMNS
 
@@ -74,6 +74,13 @@ class SpilledBloom:
     instant: str
 
 
+WRITES_AT_ONCE = 8
+
+
+KEPT_BYTES = 256 * 1024
+"""Log files up to this size need not be read again by the process that wrote them."""
+
+
 DRIVER_BLOOMS = 64
 """Number of spilled filters up to which the driver writes the log files: about 20 MiB of default filters."""
 
@@ -88,7 +95,7 @@ Updates = Mapping[str, Sequence[tuple[str, Record | SpilledBloom]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shard:
-    """Records of one file group, written by one task."""
+    """Records of one file group, written by one task; one in this process hands its small files back."""
 
     files: TableFiles
     partition: str
@@ -99,11 +106,12 @@ class _Shard:
     first_version: int
     table_version: int
     records: tuple[tuple[str, Record | SpilledBloom], ...]
+    hands_back: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LogWritten:
-    """One log file of a delta commit; ``slice_instant`` is the instant in its name."""
+    """One log file of a delta commit; ``slice_instant`` is the instant in its name, ``content`` empty if not kept."""
 
     partition: str
     file_id: str
@@ -112,6 +120,7 @@ class LogWritten:
     size: int
     records: int
     slice_instant: str
+    content: bytes = field(default=b"", repr=False)
 
 
 def write_delta_commit(
@@ -123,8 +132,10 @@ def write_delta_commit(
     *,
     first_version: int = 1,
     operation: str = "UPSERT_PREPPED",
-) -> tuple[Instant, list[LogWritten]]:
+) -> tuple[DeltaCommit, list[LogWritten]]:
     """Write and complete the delta commit of ``instant``; its completed instant and log files. Call under the lock.
+
+    On object stores the store's cache then has the log files, which need not be read again.
 
     Args:
         store: Metadata table, whose file groups determine where a key goes.
@@ -136,16 +147,24 @@ def write_delta_commit(
             timeline layout 1 versions continue from the existing ones.
         operation: Hudi's name of the operation.
     """
-    inflight = create_inflight(store.timeline, create_requested(store.timeline, instant, "deltacommit"))
-    shards = list(_shards(store, instant, updates, first_version))
-    spilled = sum(isinstance(record, SpilledBloom) for shard in shards for _, record in shard.records)
-    logs = run(_write_shard, shards) if spilled > DRIVER_BLOOMS else run_threads(_write_shard, shards, len(updates))
+    inflight = create_inflight(store.timeline, create_requested(store.timeline, instant, "deltacommit"), is_new=True)
+    spilled = sum(isinstance(record, SpilledBloom) for records in updates.values() for _, record in records)
+    in_tasks = spilled > DRIVER_BLOOMS
+    # On a local disk a file is read again as quickly, and damage to it is seen.
+    hands_back = not in_tasks and store.listing is not None
+    shards = list(_shards(store, instant, updates, first_version, hands_back=hands_back))
+    logs = run(_write_shard, shards) if in_tasks else run_threads(_write_shard, shards, WRITES_AT_ONCE)
     written = [log for part in logs for log in part]
     stats: dict[str, tuple[WriteStat, ...]] = {}
     for log in written:
         stats[log.partition] = (*stats.get(log.partition, ()), _write_stat(log))
     body = encode_commit_metadata(metadata_commit(stats, operation, store.table_version), store.timeline.layout)
-    return complete(store.timeline, inflight, next_time(), body), written
+    done = complete(store.timeline, inflight, next_time(), body, is_new=True)
+    for log in written:
+        if log.content:
+            store.cache.keep_written(store.files.metadata.path(log.partition, log.name), log.content)
+    files = [(log.partition, FileInfo(log.name, log.size, 0)) for log in written]
+    return DeltaCommit(done, body, files), [replace(log, content=b"") for log in written]
 
 
 def metadata_commit(
@@ -164,7 +183,9 @@ def _plain_schema(table_version: int) -> str:
     return json.dumps({**stored, "fields": own}, separators=(",", ":"))
 
 
-def _shards(store: MetadataStore, instant: str, updates: Updates, first_version: int) -> Iterator[_Shard]:
+def _shards(
+    store: MetadataStore, instant: str, updates: Updates, first_version: int, *, hands_back: bool
+) -> Iterator[_Shard]:
     for partition, records in updates.items():
         if not records:
             continue
@@ -189,6 +210,7 @@ def _shards(store: MetadataStore, instant: str, updates: Updates, first_version:
                     first_version=group.next_version if by_name else first_version,
                     table_version=store.table_version,
                     records=own,
+                    hands_back=hands_back,
                 )
 
 
@@ -227,7 +249,8 @@ def _write_log(shard: _Shard, version: int, items: Sequence[tuple[bytes, bytes]]
     own = 0 if shard.slice_instant == shard.instant else int(shard.instant[-9:])
     name = str(LogFileName(shard.file_id, shard.slice_instant, version, f"{shard.number}-0-{own}"))
     shard.files.storage.create(shard.files.metadata.path(shard.partition, name), block)
-    return LogWritten(shard.partition, shard.file_id, name, version, len(block), len(items), shard.slice_instant)
+    kept = block if shard.hands_back and len(block) <= KEPT_BYTES else b""
+    return LogWritten(shard.partition, shard.file_id, name, version, len(block), len(items), shard.slice_instant, kept)
 
 
 def _write_stat(log: LogWritten) -> WriteStat:
@@ -282,8 +305,9 @@ def create_metadata_table(
     properties = metadata_table_properties(config.name, config.version, timezone=config.timezone)
     files.storage.create(files.path(".hoodie/hoodie.properties"), encode_properties(properties, "metadata table"))
     files.storage.make_dirs(files.path(config.archive_folder))
+    layout = config.layout_version
+    timeline = Timeline.load(files, config.timeline_path, zone=config.timezone, layout=layout, listing=())
     for number, (name, count) in enumerate(groups.items()):
-        timeline = Timeline.load(files, config.timeline_path, zone=config.timezone, layout=config.layout_version)
         own = f"{int(instant) + number:0{len(instant)}d}" if instant else first_instant(number, timeline.layout)
         _create_partition(timeline, files, name, count, own, clock, listing or {})
 
@@ -317,13 +341,13 @@ def _create_partition(
     timeline: Timeline, files: TableFiles, name: str, count: int, instant: str, clock: InstantClock, listing: Listing
 ) -> None:
     version = 6 if timeline.layout == 1 else 8
-    inflight = create_inflight(timeline, create_requested(timeline, instant, "deltacommit"))
+    inflight = create_inflight(timeline, create_requested(timeline, instant, "deltacommit"), is_new=True)
     create_file_groups(files, name, count, instant)
     stats: dict[str, tuple[WriteStat, ...]] = {}
     if name == FILES.name:
         stats[name] = (_first_base_file(files, instant, version, listing),)
     body = encode_commit_metadata(metadata_commit(stats, "BULK_INSERT_PREPPED", version), timeline.layout)
-    complete(timeline, inflight, clock.next(instant[:17]), body)
+    complete(timeline, inflight, clock.next(instant[:17]), body, is_new=True)
 
 
 def create_file_groups(files: TableFiles, name: str, count: int, instant: str) -> None:
@@ -332,12 +356,15 @@ def create_file_groups(files: TableFiles, name: str, count: int, instant: str) -
     ``files`` are those of the metadata table.
     """
     metafile = f"#partition metadata\ncommitTime={instant}\npartitionDepth=1\n"
-    files.storage.create(files.path(name, PARTITION_METAFILE), metafile.encode("ascii"))
     header = {"INSTANT_TIME": instant}
     first_block = encode_log_block("DELETE", header, encode_delete_block([]))
-    for group in range(count):
-        log = LogFileName(SUPPORTED[name].group_id(group), instant, 1, _FIRST_TOKEN)
-        files.storage.create(files.path(name, str(log)), first_block)
+    logs = [LogFileName(SUPPORTED[name].group_id(group), instant, 1, _FIRST_TOKEN) for group in range(count)]
+    content = {PARTITION_METAFILE: metafile.encode("ascii"), **{str(log): first_block for log in logs}}
+
+    def create(file: str) -> None:
+        files.storage.create(files.path(name, file), content[file])
+
+    run_threads(create, list(content), WRITES_AT_ONCE)
 
 
 def _first_base_file(files: TableFiles, instant: str, version: int, listing: Listing) -> WriteStat:

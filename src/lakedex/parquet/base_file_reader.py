@@ -106,6 +106,10 @@ SINGLE_READ_BYTES = 256 * 1024
 """Files up to this size are read in one request, as that costs no more than the latency of another."""
 
 
+REMOTE_SINGLE_READ_BYTES = 1024 * 1024
+"""The same on an object store, whose latency is that of more bytes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
     """Record keys in a base file's footer; None for what it does not have.
@@ -144,7 +148,8 @@ def _damage(path: str) -> Iterator[None]:
 
 
 def _source(storage: Storage, path: str, size: int | None) -> BinaryIO:
-    small = size is not None and size <= SINGLE_READ_BYTES
+    limit = SINGLE_READ_BYTES if storage.scheme == "file" else REMOTE_SINGLE_READ_BYTES
+    small = size is not None and size <= limit
     return pa.BufferReader(storage.read(path)) if small else storage.open_input(path)
 
 
@@ -614,12 +619,14 @@ def open_for_scan(
         CorruptFileError: The file is not readable Parquet.
     """
     stats = None if footers is None else footers.stats(path, size)
-    with open_parquet(storage, path, None if stats is None else stats.metadata) as (parquet, source):
+    is_local = storage.scheme == "file"
+    known = None if stats is None else stats.metadata
+    with open_parquet(storage, path, known, None if is_local else size or None) as (parquet, source):
         if footers is not None and stats is None:
             footers.put(path, size, parquet.metadata)
             stats = footers.stats(path, size)
         fetch = _ranges_of(storage, path, source)
-        yield BaseFileReader(parquet, source, stats, fetch=fetch, is_local=storage.scheme == "file")
+        yield BaseFileReader(parquet, source, stats, fetch=fetch, is_local=is_local)
 
 
 def _ranges_of(storage: Storage, path: str, source: BinaryIO) -> FetchRanges:

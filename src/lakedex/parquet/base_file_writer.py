@@ -599,9 +599,10 @@ class BaseFileWriter:
             keys |= {MIN_KEY_FOOTER_KEY.decode(): low, MAX_KEY_FOOTER_KEY.decode(): high}
         written = self._groups.close(keys)
         self._sink.flush()
+        size = self._file.tell()
         self._file.close()
         return BaseFileSummary(
-            size=self._storage.size(self._path),
+            size=size,
             rows=self._rows,
             bloom=text,
             bloom_type=bloom_type,

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from lakedex.io.storage import TableFiles
+from lakedex.io.storage import FileInfo, TableFiles
 from lakedex.layout.file_slice import FileSlice, SliceTable
 from lakedex.layout.keys import KeyGenerator
 from lakedex.metadata.files import MetadataFileCache, MetadataFiles
@@ -169,10 +169,13 @@ class TableCache(MetadataFileCache):
     """All that a process caches of a table: opened files, timelines, views of the newest state and of a few others.
 
     Attributes:
+        config: the settings as they were read last.
         schema: of the newest state, with the settings and the timeline that it was found by.
         footers: of base files.
         stored_keys: key generator, and whether its keys too, that was found to build the stored key text.
         last_metadata_clean: file name of a clean of the metadata table, and the earliest commit that it retained.
+        own_instants: delta commits that the metadata table alone has.
+        documents: small files of the table, by path: the state in which each was read, and its bytes, None for no file.
         indexes: values that indexes load from files that never change. Take :attr:`lock` to get or put one.
     """
 
@@ -180,10 +183,13 @@ class TableCache(MetadataFileCache):
         super().__init__(limit)
         self._views: dict[Moment, FileSystemView] = {}
         self._timelines: dict[str, Timeline] = {}
+        self.config: TableConfig | None = None
         self.schema: tuple[TableConfig, Timeline, TableSchema] | None = None
         self.footers = FooterCache()
         self.stored_keys: tuple[KeyGenerator, bool] | None = None
         self.last_metadata_clean = ("", "")
+        self.own_instants: set[str] = set()
+        self.documents: dict[str, tuple[object, bytes | None]] = {}
         self.indexes = TypedCache()
 
     def view(self, moment: Moment) -> FileSystemView | None:
@@ -197,13 +203,23 @@ class TableCache(MetadataFileCache):
             del self._views[next(key for key in self._views if key != NOW or len(self._views) == 1)]
         self._views[moment] = view
 
-    def timeline(self, files: TableFiles, subfolder: str, zone: str, layout: int) -> Timeline:
-        """A timeline as it is now; commits that were read before are not read again."""
+    def timeline(
+        self, files: TableFiles, subfolder: str, zone: str, layout: int, listing: Iterable[FileInfo] | None = None
+    ) -> Timeline:
+        """A timeline as it is now, by the listing of its folder; commits that were read before are not read again."""
         path = files.path(subfolder)
         known = self._timelines.get(path)
         if known is None or known.layout != layout:
-            now = Timeline.load(files, subfolder, zone=zone, layout=layout)
+            now = Timeline.load(files, subfolder, zone=zone, layout=layout, listing=listing)
         else:
-            now = known.reload()
+            now = known.reload(listing)
         self._timelines[path] = now
         return now
+
+    def known_timeline(self, files: TableFiles, subfolder: str) -> Timeline | None:
+        """A timeline as it was read last."""
+        return self._timelines.get(files.path(subfolder))
+
+    def keep_timelines(self, *timelines: Timeline) -> None:
+        """Remember the content of commits that this process has completed."""
+        self._timelines |= {timeline.path: timeline for timeline in timelines}

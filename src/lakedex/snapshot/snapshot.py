@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, cast
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -16,14 +19,16 @@ from lakedex.codec.properties import decode_json_object
 from lakedex.codec.table_paths import check_partition
 from lakedex.codec.vectors import hudi_types
 from lakedex.engine import Engine
-from lakedex.errors import CorruptFileError, TableNotFoundError, UnsupportedFeatureError
+from lakedex.errors import CorruptFileError, UnsupportedFeatureError
 from lakedex.io.storage import TableFiles
 from lakedex.layout.contained_files import inner_folders, require_folders, require_own_folders
 from lakedex.layout.file_slice import BaseFile, FileSlice, SliceRules, file_group_slices, find_slices
 from lakedex.layout.names import PARTITION_METAFILE, join_path
+from lakedex.metadata.file_groups import is_of_creation
 from lakedex.metadata.files import key_text
 from lakedex.metadata.records import ALL_PARTITIONS, FILES, NON_PARTITIONED, SUPPORTED
-from lakedex.metadata.store import MetadataStore
+from lakedex.metadata.store import DeltaCommit, MetadataListing, MetadataStore
+from lakedex.parallel import overlapped
 from lakedex.parquet.base_file_reader import read_schema
 from lakedex.snapshot.file_system_view import FileSystemView, TableCache, TableSchema, ViewKey, group_slices
 from lakedex.snapshot.schema import LATEST_SCHEMA, moved_names
@@ -65,42 +70,89 @@ class Snapshot:
         as_of: str | None = None,
         *,
         read_optimized: bool = False,
+        is_locked: bool = False,
     ) -> Snapshot:
         """Read settings and both timelines.
+
+        Args:
+            files: the table's files.
+            cache: what the process knows of the table.
+            as_of: instant that files are read at; None for the newest.
+            read_optimized: leave out log files.
+            is_locked: the caller has the table's lock, so that nobody changes the timelines meanwhile.
 
         Raises:
             TableNotFoundError: no Hudi table at the path.
             CorruptFileError: a folder of the table's own is a link.
         """
-        return cls._now(files, cache or TableCache(), as_of, read_optimized)
+        return cls._now(files, cache or TableCache(), as_of, read_optimized, is_locked=is_locked)
 
     @classmethod
-    def _now(cls, files: TableFiles, cache: TableCache, as_of: str | None, read_optimized: bool) -> Snapshot:
-        if not files.storage.exists(files.path(".hoodie")):
-            raise TableNotFoundError(f"{files} is no Hudi table: it has no .hoodie folder", path=files.base_path)
+    def _now(
+        cls, files: TableFiles, cache: TableCache, as_of: str | None, read_optimized: bool, *, is_locked: bool = False
+    ) -> Snapshot:
         require_folders(files, [".hoodie"])
-        config = read_table_config(files)
-        require_own_folders(files, config.timeline_path, config.archive_folder)
-        data, own = _timelines(files, config, cache)
-        store = MetadataStore(files, data, own, config.metadata_partitions, cache)
+        state = _known_state(files, cache, is_locked) if files.has_latency else None
+        if state is None:
+            config = read_table_config(files)
+            require_own_folders(files, config.timeline_path, config.archive_folder)
+            state = _State(config, *_timelines(files, config, cache))
+        cache.config = state.config
+        config, data, own, listing = state
+        store = MetadataStore(files, data, own, config.metadata_partitions, cache, listing=listing)
         return cls(files, config, data, store, as_of, read_optimized=read_optimized)
 
-    def refreshed(self) -> Snapshot:
+    def refreshed(self, *, is_locked: bool = False) -> Snapshot:
         """Read settings and both timelines again: the same object if nothing moved, else the table as it is now.
+
+        Args:
+            is_locked: the caller has the table's lock, so that nobody changes the timelines meanwhile.
 
         Raises:
             TableNotFoundError: the table is gone.
             CorruptFileError: a folder of the table's own is a link.
         """
-        now = Snapshot._now(self.files, self.cache, self.as_of, self.read_optimized)
+        now = Snapshot._now(self.files, self.cache, self.as_of, self.read_optimized, is_locked=is_locked)
         same = now.timeline is self.timeline and now.metadata.timeline is self.metadata.timeline
-        return self if same and now.config == self.config else now
+        if not same or now.config != self.config:
+            return now
+        self.metadata.listing = now.metadata.listing
+        return self
 
-    def with_commit(self, done: Instant, delta: Instant | None) -> Snapshot:
-        """The table once a commit of this process and its delta commit are complete, without another listing."""
-        timeline = self.timeline.with_completed(done)
+    def has_same_commits(self) -> bool:
+        """Whether settings and timeline of the table are still those of this snapshot; its metadata is not looked at.
+
+        Raises:
+            TableNotFoundError: the table is gone.
+        """
+        config = self.config
+        place = config.timeline_path, config.timezone, config.layout_version
+        read: list[Callable[[], object]] = [
+            partial(read_table_config, self.files),
+            partial(self.cache.timeline, self.files, *place),
+        ]
+        found, now = cast("tuple[TableConfig, Timeline]", overlapped(read, self.files.has_latency))
+        return found == config and now.instants == self.timeline.instants
+
+    def with_commit(
+        self, done: Instant, body: bytes, delta: DeltaCommit | None, *, changes_documents: bool
+    ) -> Snapshot:
+        """The table once a commit of this process and its delta commit are complete, without another listing.
+
+        Args:
+            done: the commit.
+            body: content of its file.
+            delta: the delta commit; None for a table without metadata table.
+            changes_documents: the commit changed definitions of indexes.
+        """
+        # On a local disk a file is read again as quickly, and damage to it is seen.
+        timeline = self.timeline.with_completed(done, None if self.metadata.listing is None else body)
         metadata = self.metadata.with_completed(timeline, delta)
-        return replace(self, timeline=timeline, metadata=metadata, _view=None, _schema=None)
+        self.cache.keep_timelines(timeline, metadata.timeline)
+        committed = replace(self, timeline=timeline, metadata=metadata, _view=None, _schema=None)
+        if not changes_documents:
+            self._keep_documents(committed)
+        return committed
 
     @property
     def cache(self) -> TableCache:
@@ -128,6 +180,44 @@ class Snapshot:
     def is_newest(self) -> bool:
         """Whether its slices are those of the last commit: what the metadata says of whole partitions is of them."""
         return self.as_of is None and not self._chosen
+
+    def document(self, path: str, *state: object) -> bytes:
+        """Content of a small file of the table that changes only with the table's state, or with ``state``.
+
+        On object stores it is read once for each state.
+
+        Args:
+            path: Path below the table.
+            state: What else the content depends on.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
+        full = self.files.path(path)
+        if self.metadata.listing is None or self.as_of is not None:
+            return self.files.storage.read(full)
+        key = (self._settled, *state)
+        known = self.cache.documents.get(path)
+        if known is None or known[0] != key:
+            content: bytes | None = None
+            with contextlib.suppress(FileNotFoundError):
+                content = self.files.storage.read(full)
+            known = self.cache.documents[path] = (key, content)
+        if known[1] is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), full)
+        return known[1]
+
+    @property
+    def _settled(self) -> tuple[TableConfig, tuple[Instant, ...], tuple[Instant, ...]]:
+        """The state of the table without what is pending."""
+        return self.config, self.timeline.completed(), self.metadata.timeline.completed()
+
+    def _keep_documents(self, committed: Snapshot) -> None:
+        """Let documents that this state was known by be those of the state after a commit that changed none."""
+        mine, theirs = (self._settled,), (committed._settled,)
+        for path, (key, content) in tuple(self.cache.documents.items()):
+            if key == mine:
+                self.cache.documents[path] = (theirs, content)
 
     @property
     def history_path(self) -> str:
@@ -417,8 +507,46 @@ def _own_columns(text: str, path: str) -> TableSchema:
     return TableSchema(own, hudi_types(avro), avro_comments(avro))
 
 
-def _timelines(files: TableFiles, config: TableConfig, cache: TableCache) -> tuple[Timeline, Timeline]:
-    """Both timelines, as of one moment.
+class _State(NamedTuple):
+    config: TableConfig
+    data: Timeline
+    own: Timeline
+    listing: MetadataListing | None
+
+
+def _known_state(files: TableFiles, cache: TableCache, is_locked: bool) -> _State | None:
+    """The state of a table whose settings are known, by requests at once; None if it has to be read step by step.
+
+    The metadata table is not listed after the data timeline then. That is as good if the data timeline did not move
+    since it was read before, or under the lock; else the metadata table is listed again.
+    """
+    config = cache.config
+    if config is None:
+        return None
+    path, zone, layout = config.timeline_path, config.timezone, config.layout_version
+    before = cache.known_timeline(files, path)
+    read: list[Callable[[], object]] = [
+        partial(read_table_config, files),
+        partial(cache.timeline, files, path, zone, layout),
+        partial(files.storage.list_tree, files.metadata.base_path),
+    ]
+    now, data, listing = cast("tuple[TableConfig, Timeline, MetadataListing | None]", overlapped(read, at_once=True))
+    if (now.timeline_path, now.timezone, now.layout_version) != (path, zone, layout):
+        return None
+    same = is_locked or (before is not None and data.instants == before.instants)
+    if listing is not None and same:
+        own = cache.timeline(files.metadata, path, zone, layout, listing.get(path, ()))
+        if not _ahead(data, own, cache.own_instants):
+            return _State(now, data, own, listing)
+    return _State(now, *_timelines(files, now, cache, data))
+
+
+def _timelines(
+    files: TableFiles, config: TableConfig, cache: TableCache, data: Timeline | None = None
+) -> tuple[Timeline, Timeline, MetadataListing | None]:
+    """Both timelines, as of one moment, and the folders of the metadata table if one request lists them all.
+
+    ``data`` is the table's own if it was just read.
 
     The metadata timeline is read second: what completed on the data timeline is then on both, and what is pending there
     counts on neither. Two things may have happened between the listings, after which both are read again: a commit
@@ -426,19 +554,29 @@ def _timelines(files: TableFiles, config: TableConfig, cache: TableCache) -> tup
     (a base file is trusted whole). That goes on until such an instant turns out to be the metadata table's own.
     """
     seen: set[str] = set()
+    path, zone, layout = config.timeline_path, config.timezone, config.layout_version
     while True:
-        data = cache.timeline(files, config.timeline_path, config.timezone, config.layout_version)
-        own = cache.timeline(files.metadata, config.timeline_path, config.timezone, config.layout_version)
-        last = data.last_time
-        deltas = own.completed({"deltacommit"})
-        # Version 6 calls the metadata table's own instants by a data instant and a suffix.
-        ahead = {i.requested for i in deltas if i.requested[:17] > last and not data.contains(i.requested)}
-        compacted = max((i.requested for i in own.completed({"commit"})), default="")
-        pending = {i.requested for i in data.pending()}
-        ahead |= {i.requested for i in deltas if i.requested in pending and (i.completed or i.requested) < compacted}
+        data = data or cache.timeline(files, path, zone, layout)
+        listing = files.storage.list_tree(files.metadata.base_path)
+        instants = None if listing is None else listing.get(path, ())
+        own = cache.timeline(files.metadata, path, zone, layout, instants)
+        ahead = _ahead(data, own, cache.own_instants)
         if ahead <= seen:
-            return data, own
+            cache.own_instants |= {requested for requested in ahead if not data.contains(requested)}
+            return data, own, listing
         seen |= ahead
+        data = None
+
+
+def _ahead(data: Timeline, own: Timeline, known: Collection[str]) -> set[str]:
+    """Delta commits that came between the listings, or are the metadata table's own and not ``known`` as such."""
+    last = data.last_time
+    deltas = [i for i in own.completed({"deltacommit"}) if i.requested not in known and not is_of_creation(i.requested)]
+    # Version 6 calls the metadata table's own instants by a data instant and a suffix.
+    ahead = {i.requested for i in deltas if i.requested[:17] > last and not data.contains(i.requested)}
+    compacted = max((i.requested for i in own.completed({"commit"})), default="")
+    pending = {i.requested for i in data.pending()}
+    return ahead | {i.requested for i in deltas if i.requested in pending and (i.completed or i.requested) < compacted}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -483,6 +621,7 @@ class TableContext:
         cache: timelines, views and opened metadata files.
         now_ms: the time, in epoch milliseconds.
         limits: bounds on one piece of work.
+        last: the last state that was seen of the table.
     """
 
     files: TableFiles
@@ -491,11 +630,30 @@ class TableContext:
     cache: TableCache = field(default_factory=TableCache)
     now_ms: Callable[[], int] = wall_clock
     limits: Limits = field(default_factory=Limits)
+    last: Snapshot | None = field(default=None, compare=False, repr=False)
 
     def clock(self, zone: str) -> InstantClock:
         """A source of instants in the table's zone."""
         return InstantClock(zone, now_ms=self.now_ms)
 
-    def snapshot(self, as_of: str | None = None, *, read_optimized: bool = False) -> Snapshot:
-        """The table now, or at an instant; ``read_optimized`` leaves out log files."""
-        return Snapshot.load(self.files, self.cache, as_of, read_optimized=read_optimized)
+    def snapshot(self, as_of: str | None = None, *, read_optimized: bool = False, is_locked: bool = False) -> Snapshot:
+        """The table now, or at an instant.
+
+        Args:
+            as_of: the instant; None for now.
+            read_optimized: leave out log files.
+            is_locked: the caller has the table's lock.
+        """
+        found = Snapshot.load(self.files, self.cache, as_of, read_optimized=read_optimized, is_locked=is_locked)
+        if as_of is None and not read_optimized:
+            self.last = found
+        return found
+
+    def current(self) -> Snapshot:
+        """The table now as far as its settings, commits and schema go; its metadata table may have been changed since.
+
+        Enough to prepare a write, which looks at the table again under the lock.
+        """
+        last = self.last
+        known = last is not None and last.files is self.files and last.has_same_commits()
+        return last if last is not None and known else self.snapshot()

@@ -216,6 +216,11 @@ class SparkEngine(Engine):
         return int(self.spark.sparkContext.defaultParallelism)
 
     @property
+    def repeats_tasks(self) -> bool:
+        """True: Spark retries tasks, and may run one twice."""
+        return True
+
+    @property
     def case_sensitive(self) -> bool:
         """See :meth:`lakedex.engine.Engine.case_sensitive`."""
         return case_sensitive(self.spark)

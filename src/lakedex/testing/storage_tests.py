@@ -66,6 +66,26 @@ class StorageTests:
         assert storage.read(path) == b"first"
         assert [entry.name for entry in storage.list(f"{root}/a/b")] == ["c"]
 
+    def test_a_tree_is_the_listings_of_its_folders(self, storage: Storage, root: str) -> None:
+        """Where one request lists them; None elsewhere."""
+        for name in ("a", "d/b", "d/e/c"):
+            storage.create(f"{root}/{name}", name.encode())
+        tree = storage.list_tree(root)
+        if tree is not None:
+            assert {path: [(entry.name, entry.size, entry.is_dir) for entry in own] for path, own in tree.items()} == {
+                "": [("a", 1, False), ("d", 0, True)],
+                "d": [("b", 3, False), ("e", 0, True)],
+                "d/e": [("c", 5, False)],
+            }
+            assert storage.list_tree(f"{root}/none") == {"": []}
+
+    def test_many_files_are_deleted(self, storage: Storage, root: str) -> None:
+        """Those that are not there too."""
+        for name in "abc":
+            storage.create(f"{root}/{name}", b"x")
+        storage.delete_all([f"{root}/{name}" for name in "abz"])
+        assert [entry.name for entry in storage.list(root)] == ["c"]
+
     def test_of_many_creators_one_wins(self, storage: Storage, root: str) -> None:
         """Threads that create one file at the same time."""
         path, won, barrier = f"{root}/x", [], threading.Barrier(8)

@@ -24,6 +24,7 @@ from lakedex.io.local import LocalStorage
 from lakedex.io.storage import (
     OPERATIONS,
     FileInfo,
+    FileTree,
     Storage,
     TableFiles,
     WrappedReader,
@@ -209,6 +210,11 @@ class StorageWrapper:
         with self.around("list", path):
             return self.inner.list(path)
 
+    def list_tree(self, path: str) -> FileTree | None:
+        """Entries of a folder and of all folders below it."""
+        with self.around("list_tree", path):
+            return self.inner.list_tree(path)
+
     def entries(self, path: str) -> dict[str, bool]:
         """All direct entries of a folder."""
         with self.around("entries", path):
@@ -239,6 +245,11 @@ class StorageWrapper:
         """Remove a file."""
         with self.around("delete", path):
             self.inner.delete(path)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, each a call of its own."""
+        for path in paths:
+            self.delete(path)
 
     def delete_tree(self, path: str) -> None:
         """Remove a folder and its content."""

@@ -64,6 +64,7 @@ __all__ = [
     "is_under_way",
     "remove_file",
     "remove_pending",
+    "require_inflight",
     "revert_completed",
 ]
 
@@ -153,10 +154,18 @@ class Timeline:
     _notes: dict[str, CommitNotes] = field(default_factory=dict, repr=False)
     layout: int = 2
     _listing: tuple[FileInfo, ...] | None = field(default=None, repr=False)
+    _written: dict[str, bytes] = field(default_factory=dict, repr=False)
+    _cleans: dict[str, CleanMetadata] = field(default_factory=dict, repr=False)
 
     @classmethod
     def load(
-        cls, files: TableFiles, subfolder: str = TIMELINE_FOLDER, *, zone: str = "UTC", layout: int = 2
+        cls,
+        files: TableFiles,
+        subfolder: str = TIMELINE_FOLDER,
+        *,
+        zone: str = "UTC",
+        layout: int = 2,
+        listing: Iterable[FileInfo] | None = None,
     ) -> Timeline:
         """List the timeline.
 
@@ -165,13 +174,22 @@ class Timeline:
             subfolder: Folder of the timeline below it.
             zone: ``hoodie.table.timeline.timezone`` of the table.
             layout: ``hoodie.timeline.layout.version`` of the table.
+            listing: Entries of the folder; ``None`` lists it.
         """
-        return cls._load(files.storage, files.path(subfolder), zone, layout)
+        return cls._load(files.storage, files.path(subfolder), zone, layout, None, listing)
 
     @classmethod
-    def _load(cls, storage: Storage, path: str, zone: str, layout: int, older: Timeline | None = None) -> Timeline:
+    def _load(
+        cls,
+        storage: Storage,
+        path: str,
+        zone: str,
+        layout: int,
+        older: Timeline | None,
+        listing: Iterable[FileInfo] | None,
+    ) -> Timeline:
         latest: dict[tuple[str, str], Instant] = {}
-        infos = tuple(storage.list(path))
+        infos = tuple(storage.list(path) if listing is None else listing)
         if older is not None and infos == older._listing:
             return older
         for info in infos:
@@ -224,16 +242,25 @@ class Timeline:
         )
         return self._with_instants(instants)
 
-    def with_completed(self, done: Instant) -> Timeline:
-        """The timeline once an instant is completed, without another listing."""
+    def with_completed(self, done: Instant, body: bytes | None = None) -> Timeline:
+        """The timeline once an instant is completed, without another listing.
+
+        Args:
+            done: The completed instant.
+            body: Content of its file; ``None`` reads it if it is needed.
+        """
         key = (done.requested, done.action)
         others = (i for i in self.instants if (i.requested, comparable_action(i.action)) != key)
-        return self._with_instants(tuple(sorted((*others, done), key=Instant.order)))
+        found = self._with_instants(tuple(sorted((*others, done), key=Instant.order)))
+        if body is not None:
+            found._written[done.file_name] = body
+        return found
 
     def _with_instants(self, instants: tuple[Instant, ...]) -> Timeline:
         found = Timeline._of(self.storage, self.path, self.zone, self.layout, instants, self._plans)
         found._metadata.update(self._metadata)
         found._notes.update(self._notes)
+        found._cleans.update(self._cleans)
         return found
 
     def once_gone(self, undone: Collection[str]) -> Timeline:
@@ -241,14 +268,20 @@ class Timeline:
         instants = tuple(i for i in self.instants if i.requested not in undone or i.action not in WRITE_ACTIONS)
         return Timeline._of(self.storage, self.path, self.zone, self.layout, instants, self._plans)
 
-    def reload(self) -> Timeline:
-        """List again; the same object if nothing changed. Cached content of instants that still exist is reused."""
-        fresh = Timeline._load(self.storage, self.path, self.zone, self.layout, self)
+    def reload(self, listing: Iterable[FileInfo] | None = None) -> Timeline:
+        """List again; the same object if nothing changed. Cached content of instants that still exist is reused.
+
+        Args:
+            listing: Entries of the folder; ``None`` lists it.
+        """
+        fresh = Timeline._load(self.storage, self.path, self.zone, self.layout, self, listing)
         if fresh is self:
             return self
         names = {instant.file_name for instant in fresh.instants}
         fresh._metadata.update((name, known) for name, known in self._metadata.items() if name in names)
         fresh._notes.update((name, known) for name, known in self._notes.items() if name in names)
+        fresh._cleans.update((name, known) for name, known in self._cleans.items() if name in names)
+        fresh._written.update((name, body) for name, body in self._written.items() if name in names)
         return fresh
 
     def completed(self, actions: Collection[str] | None = None) -> tuple[Instant, ...]:
@@ -324,13 +357,14 @@ class Timeline:
 
     def _commit_body(self, instant: Instant) -> tuple[bytes | None, str]:
         """Body and path of a completed commit; None for an empty commit."""
-        body, path = self.read(instant.file_name), f"{self.path}/{instant.file_name}"
+        written = self._written.get(instant.file_name)
+        body, path = self.read(instant.file_name) if written is None else written, f"{self.path}/{instant.file_name}"
         # CommitMetadataSerDeV1: in layout 1 a commit without a body is empty.
         return None if not body and instant.is_legacy else body, path
 
     def has_read(self, instant: Instant) -> bool:
-        """Whether :meth:`commit_metadata` of the instant is cached."""
-        return instant.file_name in self._metadata
+        """Whether :meth:`commit_metadata` of the instant needs no read."""
+        return instant.file_name in self._metadata or instant.file_name in self._written
 
     def commit_notes(self, instant: Instant | str) -> CommitNotes:
         """Decode :meth:`commit_metadata` without its files, much faster if there are many.
@@ -403,8 +437,12 @@ class Timeline:
         return found
 
     def clean_metadata(self, instant: Instant) -> CleanMetadata:
-        """Decode a completed clean."""
-        return decode_clean_metadata(self.read(instant.file_name), f"{self.path}/{instant.file_name}")
+        """Decode a completed clean; cached."""
+        name = instant.file_name
+        if name not in self._cleans:
+            body = self._written[name] if name in self._written else self.read(name)
+            self._cleans[name] = decode_clean_metadata(body, f"{self.path}/{name}")
+        return self._cleans[name]
 
     def savepoint_metadata(self, instant: Instant) -> SavepointMetadata:
         """Decode a completed savepoint."""
@@ -611,24 +649,38 @@ def create_requested(timeline: Timeline, requested: str, action: str, body: byte
     return _create_pending(timeline, Instant(requested, action, State.REQUESTED, None, name), body)
 
 
-def create_inflight(timeline: Timeline, instant: Instant, body: bytes = b"") -> Instant:
+def create_inflight(timeline: Timeline, instant: Instant, body: bytes = b"", *, is_new: bool = False) -> Instant:
     """Set a requested action inflight.
+
+    Args:
+        timeline: Timeline of the action.
+        instant: The requested action.
+        body: Content of the file.
+        is_new: The caller has just requested the action, so that there is no need to look for its file.
 
     Raises:
         CommitConflictError: Another writer has rolled the requested instant back, or also set it inflight.
     """
     files = _files_of(timeline, instant.action)
     name = f"{instant.requested}{files.requested}"
-    if files.requested and not timeline.storage.exists(f"{timeline.path}/{name}"):
+    if files.requested and not is_new and not timeline.storage.exists(f"{timeline.path}/{name}"):
         raise _gone(timeline.path, instant.requested, name)
     inflight = Instant(instant.requested, instant.action, State.INFLIGHT, None, f"{instant.requested}{files.inflight}")
     return _create_pending(timeline, inflight, body)
 
 
-def complete(timeline: Timeline, instant: Instant, completion: str, body: bytes) -> Instant:
+def complete(timeline: Timeline, instant: Instant, completion: str, body: bytes, *, is_new: bool = False) -> Instant:
     """Complete an inflight action, under the table lock and with a new time from the clock.
 
     Layout 1 does not store that time: there the modification time of the completed file counts.
+
+    Args:
+        timeline: Timeline of the action.
+        instant: The inflight action.
+        completion: Its completion time.
+        body: Content of the completed file.
+        is_new: The action was begun since the lock was taken, so that nobody can have rolled it back, or was looked
+            for by :func:`require_inflight`.
 
     Afterwards, files of the write may be removed only if one of the first two errors was raised.
 
@@ -645,7 +697,8 @@ def complete(timeline: Timeline, instant: Instant, completion: str, body: bytes)
         )
     action = comparable_action(instant.action)
     storage = timeline.storage
-    _check_inflight(storage, timeline.path, requested, action, files)
+    if not is_new:
+        require_inflight(timeline, instant)
     times = requested if timeline.layout == 1 else f"{requested}_{completion}"
     done = Instant(requested, action, State.COMPLETED, completion, f"{times}{files.completed}")
     path = f"{timeline.path}/{done.file_name}"
@@ -656,18 +709,26 @@ def complete(timeline: Timeline, instant: Instant, completion: str, body: bytes)
     return done
 
 
-def _check_inflight(storage: Storage, path: str, requested: str, action: str, files: _Files) -> None:
-    """Check by one listing that our inflight file exists, and no completed one."""
-    inflight = False
-    for info in storage.list(path):
+def require_inflight(timeline: Timeline, instant: Instant) -> None:
+    """Check by one listing that the pending files of an inflight action exist, and no completed one.
+
+    Raises:
+        CommitConflictError: The instant was rolled back or completed by another writer.
+    """
+    requested, files, path = instant.requested, _files_of(timeline, instant.action), timeline.path
+    action = comparable_action(instant.action)
+    # A write sets its own request inflight without a look at it.
+    wanted = (files.requested, files.inflight) if action in WRITE_ACTIONS else (files.inflight,)
+    missing = {f"{requested}{ending}" for ending in wanted}
+    for info in timeline.storage.list(path):
         found = parse_instant_name(info.name) if info.name.startswith(requested) else None
         if found is None or found.requested != requested:
             continue
-        inflight = inflight or info.name == f"{requested}{files.inflight}"
+        missing.discard(info.name)
         if found.is_completed and found.action == action:
             raise _completed_by_other(path, requested, info.name)
-    if not inflight:
-        raise _gone(path, requested, f"{requested}{files.inflight}")
+    if missing:
+        raise _gone(path, requested, max(missing))
 
 
 def _classify_failure(storage: Storage, path: str, requested: str, body: bytes, error: Exception) -> None:

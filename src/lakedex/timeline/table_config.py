@@ -238,7 +238,11 @@ class TableConfig:
 _MAIN = ".hoodie/hoodie.properties"
 
 
-_BACKUP = f"{_MAIN}.backup"
+CONFIG_BACKUP: Final = "hoodie.properties.backup"
+"""File of ``.hoodie`` with the old properties, there while they are changed."""
+
+
+_BACKUP = f".hoodie/{CONFIG_BACKUP}"
 
 
 def _with_checksum(properties: Mapping[str, str]) -> dict[str, str]:
@@ -308,7 +312,7 @@ def read_table_config(files: TableFiles, *, retries: int = 5, delay_s: float = 0
             time.sleep(delay_s)
     if bad is not None:
         raise bad
-    raise TableNotFoundError(f"no Hudi table at {files} (no .hoodie/hoodie.properties)", path=files.base_path)
+    raise TableNotFoundError(f"{files} is no Hudi table: it has no .hoodie/hoodie.properties", path=files.base_path)
 
 
 def _comment(verb: str) -> str:

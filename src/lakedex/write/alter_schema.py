@@ -323,6 +323,7 @@ def _attempt(
         targets=(),
         writer=file_group_writer(snapshot, change.schema, policy, options, instant, change.renames),
         collectors=collecting,
+        repeats=handle.engine.repeats_tasks,
     )
     found = [(item, item.base_file) for item in change.rewritten if item.base_file is not None]
     rows = _row_counts(snapshot, [base for _, base in found])

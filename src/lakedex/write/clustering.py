@@ -316,6 +316,7 @@ class _Clustering:
                 targets=(),
                 writer=writer,
                 collectors=collecting,
+                repeats=self.handle.engine.repeats_tasks,
             )
             run = self._ordered if _order_of(plan) else self._joined
             results = run(task, writer, groups, outputs)

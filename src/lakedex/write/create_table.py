@@ -27,7 +27,7 @@ from lakedex.snapshot.schema import require_columns
 from lakedex.snapshot.snapshot import TableContext
 from lakedex.timeline.active import TIMELINE_FOLDER, WRITE_ACTIONS
 from lakedex.timeline.free_properties import DEFAULT, check_properties
-from lakedex.timeline.table_config import COMMENT, TableConfig, create_table_config, new_table_properties
+from lakedex.timeline.table_config import COMMENT, CONFIG_BACKUP, TableConfig, create_table_config, new_table_properties
 from lakedex.types import TableType
 from lakedex.write.schema_evolution import own_columns, stored_schema
 
@@ -42,6 +42,10 @@ _FOLDERS = frozenset(
     {"metadata", "timeline", "archived", ".index_defs", ".temp", ".schema", ".aux", ".locks", ".heartbeat"}
 )
 """Folders of ``.hoodie`` that a create makes before its settings."""
+
+
+_SETTINGS = frozenset({"hoodie.properties", CONFIG_BACKUP})
+"""Either of them in ``.hoodie`` makes a table."""
 
 
 _TABLE_TYPES = {
@@ -60,9 +64,16 @@ _NAME = re.compile(r"^[A-Za-z0-9_.\-]+$")
 
 def is_table(handle: TableContext) -> bool:
     """Whether there is a Hudi table at the handle's path."""
-    return handle.files.storage.exists(handle.files.path(".hoodie/hoodie.properties")) or handle.files.storage.exists(
-        handle.files.path(".hoodie/hoodie.properties.backup")
-    )
+    return any(_is_there(handle.files, f".hoodie/{name}") for name in sorted(_SETTINGS))
+
+
+def _is_there(files: TableFiles, path: str) -> bool:
+    """Whether there is a file, by one request."""
+    try:
+        files.storage.size(files.path(path))
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def create_table(
@@ -104,13 +115,14 @@ def create_table(
         )
     require_own_folders(handle.files, TIMELINE_FOLDER, f"{TIMELINE_FOLDER}/history")
     with table_lock(handle.files, parsed.lock):
-        if is_table(handle):
+        present = handle.files.storage.entries(handle.files.path(".hoodie"))
+        if not _SETTINGS.isdisjoint(present):
             if exist_ok:
                 return
             raise TableExistsError(
                 f"{handle.files} was created by another writer just now", path=handle.files.base_path
             )
-        _clear_unfinished(handle)
+        _clear_unfinished(handle, present)
         if comment:
             free[COMMENT] = comment
         kind = _TABLE_TYPES[table_type.lower()]
@@ -274,23 +286,25 @@ def _remove_marked(storage: Storage, folder: str) -> bool:
     return found
 
 
-def _clear_unfinished(handle: TableContext) -> None:
+def _clear_unfinished(handle: TableContext, present: Mapping[str, bool]) -> None:
     """A create that died left a metadata folder without settings beside it: no table, nothing in it."""
     files, root = handle.files, handle.files.path(".hoodie")
-    present = files.storage.entries(root)
     strange = [name for name, is_folder in present.items() if not (name in _FOLDERS if is_folder else _is_own(name))]
     if strange:
         raise InvalidInputError(
             f"{root} holds {min(strange)!r} but no hoodie.properties: a damaged table, or none of Hudi; restore its "
             "settings or remove it"
         )
-    timelines = (f"{root}/timeline", f"{root}/timeline/history", f"{root}/archived")
-    if any(not entry.is_dir for folder in timelines for entry in files.storage.list(folder)):
+    names = ["timeline", "timeline/history"] if "timeline" in present else []
+    names += ["archived"] if "archived" in present else []
+    if any(not entry.is_dir for name in names for entry in files.storage.list(f"{root}/{name}")):
         raise InvalidInputError(
             f"{root} holds a timeline but no hoodie.properties: a damaged table; restore its settings or remove it"
         )
-    own = {name for name, is_folder in present.items() if not is_folder}
-    delete_entries(files, ".hoodie", keep=own)
+    # The lock is held.
+    kept = {name for name, is_folder in present.items() if not is_folder or name == ".locks"}
+    if len(kept) < len(present):
+        delete_entries(files, ".hoodie", keep=kept)
 
 
 def _is_own(name: str) -> bool:

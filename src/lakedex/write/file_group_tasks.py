@@ -113,7 +113,7 @@ class _SyncBatch:
         temp: the write's temp folder.
         results: what was written, by group number.
         made: files, their markers included.
-        metafiles: partition path → metafile that is missing there.
+        metafiles: partition path → metafile that is there from now on.
         size: bytes of the files.
         started: when the first was begun.
     """
@@ -136,9 +136,8 @@ class _SyncBatch:
         marker = f"{self.temp}/{join_path(target.partition, marker_name(name, kind))}"
         self.files.storage.write(marker, b"")
         self.made += [marker, path]
-        metafile = self.files.path(target.partition, PARTITION_METAFILE)
-        if target.base is None and target.partition not in self.metafiles and not self.files.storage.exists(metafile):
-            self.metafiles[target.partition] = metafile
+        if target.base is None:
+            self.metafiles[target.partition] = self.files.path(target.partition, PARTITION_METAFILE)
         return path
 
     def finished(self, target: FileGroupTarget, name: str, summary: BaseFileSummary) -> FinishedFile:
@@ -165,6 +164,7 @@ class WriteFileGroups:
         targets: the groups, by number.
         writer: writes one group.
         collectors: what is collected of each file, by index.
+        repeats: a task may run more than once; else nobody need look for attempts that are late.
     """
 
     files: TableFiles
@@ -173,6 +173,7 @@ class WriteFileGroups:
     targets: Sequence[FileGroupTarget]
     writer: FileGroupWriter
     collectors: Mapping[str, Collector]
+    repeats: bool
 
     @property
     def schema(self) -> pa.Schema:
@@ -224,13 +225,14 @@ class WriteFileGroups:
         with self._not_left_behind(batch):
             run_threads(self._add_metafile, list(batch.metafiles.items()), METAFILE_THREADS)
             batch.files.storage.sync()
-        self._require_under_way(batch)
+        if self.repeats:
+            self._require_under_way(batch)
 
-    def _add_metafile(self, missing: tuple[str, str]) -> None:
+    def _add_metafile(self, wanted: tuple[str, str]) -> None:
         """Make a folder a partition to readers that list; the file is complete from the first moment, for Java."""
-        partition, path = missing
+        partition, path = wanted
         content = f"#partition metadata\ncommitTime={self.instant}\npartitionDepth={partition_depth(partition)}\n"
-        with suppress(FileExistsError):  # Another task of this or another writer was first.
+        with suppress(FileExistsError):  # An earlier write, or another task, was first.
             self.files.storage.create(path, content.encode("ascii"))
 
     def _require_under_way(self, batch: _SyncBatch) -> None:

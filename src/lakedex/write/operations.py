@@ -207,7 +207,7 @@ class Deletion:
         Raises:
             InvalidInputError: a key or partition column that the frame lacks, or a column that the table lacks.
         """
-        snapshot = writable(handle)
+        snapshot = writable(handle, handle.current())
         require_record_key(snapshot, "delete by keys", "delete with a condition: delete(where=…)")
         name, case = snapshot.config.name, handle.engine.case_sensitive
         incoming = handle.engine.schema_of(data)
@@ -354,13 +354,13 @@ def prepared_frame(handle: TableContext, data: Any, prepare: BatchMap) -> Iterat
         handle.engine.release(frame)
 
 
-def writable(handle: TableContext) -> Snapshot:
-    """The table as it is, if it can be written.
+def writable(handle: TableContext, seen: Snapshot | None = None) -> Snapshot:
+    """The table as it is, or as it was ``seen``, if it can be written.
 
     Raises:
         UnsupportedFeatureError: something that lakedex does not write; the message says what.
     """
-    snapshot = handle.snapshot()
+    snapshot = handle.snapshot() if seen is None else seen
     try:
         require_writable(snapshot.config)
     except UnsupportedFeatureError:
@@ -380,7 +380,7 @@ def prepared(
 
     With ``columns`` these take the place of the table's.
     """
-    snapshot = writable(handle)
+    snapshot = writable(handle, handle.current())
     config, case = snapshot.config, handle.engine.case_sensitive
     rows = dict_rows(
         data,

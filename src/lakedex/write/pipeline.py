@@ -178,7 +178,8 @@ class _Attempt:
         )
         with self.transaction.ctx.phase("find keys"):
             files = self._files(partitions)
-        require_no_buckets(self._snapshot, [item.base.file_id for item in files], partitions)
+        ids = [item.base.file_id for item in files]
+        require_no_buckets(self._snapshot, ids, partitions, is_consistent=self.transaction.has_bucket_index)
         if self._is_merge_on_read and self.spec.is_tagged:
             self._require_indexed_keys(partitions)
         with self.transaction.ctx.phase("find keys", f"finding the files of keys in {self.handle.files}"):
@@ -234,6 +235,7 @@ class _Attempt:
             targets=tuple(targets.groups),
             writer=self._writer(),
             collectors=collecting,
+            repeats=engine.repeats_tasks,
         )
         order = (KEY,) if spec.placement is Placement.SORTED_FILES else (POSITION,)
         grouped = engine.exchange(routed, GROUP, tasks, order, {*task.writer.texts, PARTITION})

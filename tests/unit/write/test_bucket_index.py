@@ -63,7 +63,7 @@ def bucket_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     numbers = iter(range(8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(route, "new_file_id", lambda: f"{next(numbers) % 4:08d}{str(uuid.uuid4())[8:]}-0")
-        patch.setattr(pipeline, "require_no_buckets", lambda *_: None)
+        patch.setattr(pipeline, "require_no_buckets", lambda *_, **__: None)
         table = make(tmp_path_factory.mktemp("buckets") / "t", schema=rows().schema, partition_by="city")
         for number in range(8):
             table.bulk_insert(rows((str(number), "ab"[number // 4], 1, 1)))

@@ -26,7 +26,7 @@ from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
 from lakedex.index.bitmap.definitions import indexed_limits, read_bitmap_definitions
 from lakedex.index.bitmap.keys import bitmap_key, coverage_key, coverage_prefix, files_key, logs_key
-from lakedex.index.bitmap.loaded_index import read_files_block, read_logs_blocks, run_records
+from lakedex.index.bitmap.loaded_index import read_files_block, read_logs_blocks, run_records, runs_of
 from lakedex.index.bitmap.log_coverage import CoveredLog, covered_logs, is_log, logs_block
 from lakedex.index.bitmap.run_files import (
     BITMAP_FOLDER,
@@ -47,7 +47,7 @@ from lakedex.index.bitmap.run_files import (
 )
 from lakedex.io.storage import TableFiles
 from lakedex.metadata.files import open_hfile
-from lakedex.snapshot.snapshot import TableContext
+from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.timeline.active import Timeline
 
 __all__ = [
@@ -325,14 +325,18 @@ class CompactedRuns:
     seconds: float = 0.0
 
 
-def compact_runs(handle: TableContext, instant: str) -> CompactedRuns:
+def compact_runs(handle: TableContext, instant: str, before: Snapshot | None = None) -> CompactedRuns:
     """Fold what is due.
 
     Args:
         handle: the table.
         instant: of the commit or build that folds: what it writes is called by it, so it may fold once.
+        before: the table before a commit, which has added one run or none.
     """
     started = time.perf_counter()
+    listed = before is not None and before.metadata.listing is not None
+    if before is not None and listed and len(runs_of(before).runs) + 1 < handle.limits.compact_at:
+        return CompactedRuns()
     files = handle.files
     columns = indexed_limits(read_bitmap_definitions(files))
     folder = list_runs(files) if columns else None

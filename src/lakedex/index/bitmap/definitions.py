@@ -19,8 +19,10 @@ import pyarrow as pa
 from lakedex.codec.properties import decode_json_object
 from lakedex.errors import CorruptFileError, InvalidInputError
 from lakedex.index.bitmap.builder import column_of
+from lakedex.index.bitmap.run_files import BITMAP_INDEX
 from lakedex.index.definitions import replace_definitions
 from lakedex.io.storage import TableFiles
+from lakedex.snapshot.snapshot import Snapshot
 
 __all__ = [
     "BITMAP_DEFINITIONS",
@@ -31,6 +33,7 @@ __all__ = [
     "has_column",
     "in_schema",
     "indexed_limits",
+    "known_bitmap_definitions",
     "lost_names",
     "read_bitmap_definitions",
     "with_new_names",
@@ -63,9 +66,29 @@ def read_bitmap_definitions(files: TableFiles) -> dict[str, BitmapDefinition]:
     """
     path = files.path(BITMAP_DEFINITIONS)
     try:
-        content = files.storage.read(path)
+        return _decoded(files.storage.read(path), path)
     except FileNotFoundError:
         return {}
+
+
+def known_bitmap_definitions(snapshot: Snapshot) -> dict[str, BitmapDefinition]:
+    """The same for a state of a table and of the folder of its runs, in which they are read once.
+
+    An index that another process defines counts from its first run on.
+
+    Raises:
+        CorruptFileError: the file is damaged.
+    """
+    listing = snapshot.metadata.listing or {}
+    runs = tuple(entry.name for entry in listing.get(BITMAP_INDEX, ()))
+    try:
+        content = snapshot.document(BITMAP_DEFINITIONS, runs)
+    except FileNotFoundError:
+        return {}
+    return _decoded(content, snapshot.files.path(BITMAP_DEFINITIONS))
+
+
+def _decoded(content: bytes, path: str) -> dict[str, BitmapDefinition]:
     what = "JSON with definitions of bitmap indexes"
     document = decode_json_object(content, what, path)
     try:
@@ -123,18 +146,18 @@ def has_column(schema: pa.Schema, name: str) -> bool:
     return True
 
 
-def bitmap_columns(files: TableFiles, schema: pa.Schema, renames: Mapping[str, str] | None = None) -> dict[str, int]:
+def bitmap_columns(snapshot: Snapshot, schema: pa.Schema, renames: Mapping[str, str] | None = None) -> dict[str, int]:
     """Columns of all bitmap indexes that a table has, each with its cap of distinct values in a file.
 
     Args:
-        files: the table's files.
+        snapshot: the table.
         schema: its columns once the write is done.
         renames: columns that are called otherwise then.
 
     Raises:
         CorruptFileError: the definitions are damaged.
     """
-    limits = indexed_limits(read_bitmap_definitions(files))
+    limits = indexed_limits(known_bitmap_definitions(snapshot))
     named = {_renamed(name, renames or {}): limit for name, limit in limits.items()}
     return {name: limit for name, limit in named.items() if has_column(schema, name)}
 

@@ -22,6 +22,7 @@ from lakedex.index.bitmap.definitions import (
     bitmap_columns,
     definitions_file,
     in_schema,
+    known_bitmap_definitions,
     lost_names,
     read_bitmap_definitions,
     with_new_names,
@@ -68,7 +69,7 @@ class BitmapIndex(Bitmaps, UnindexedBase):
 
     def collector(self, ctx: CollectContext) -> CollectBitmaps | None:
         """Collect the columns of all bitmap indexes that the table has."""
-        columns = bitmap_columns(ctx.snapshot.files, ctx.schema, ctx.renames)
+        columns = bitmap_columns(ctx.snapshot, ctx.schema, ctx.renames)
         return CollectBitmaps(columns, inline_limit(ctx.files, ctx.limits.write_inline_bytes)) if columns else None
 
     def records_of_commit(self, ctx: CommitContext, files: Sequence[WrittenFile]) -> IndexUpdate:
@@ -82,7 +83,8 @@ class BitmapIndex(Bitmaps, UnindexedBase):
         loses = not set(ctx.snapshot.schema.names) <= set(ctx.schema.names)
         if not (made or ctx.renames or loses):
             return IndexUpdate()
-        definitions = read_bitmap_definitions(ctx.snapshot.files)
+        changes = ctx.renames or loses
+        definitions = read_bitmap_definitions(ctx.snapshot.files) if changes else known_bitmap_definitions(ctx.snapshot)
         both = with_new_names(definitions, ctx.renames)
         after = in_schema(both, ctx.schema) if loses else both
         started = time.perf_counter()
@@ -166,10 +168,10 @@ class BitmapIndex(Bitmaps, UnindexedBase):
             columns=index.columns,
         )
 
-    def after_commit(self, table: TableContext, instant: str) -> IndexUpdate:
+    def after_commit(self, table: TableContext, instant: str, before: Snapshot | None = None) -> IndexUpdate:
         """Compact small runs where it is time."""
         try:
-            compacted = compact_runs(table, instant)
+            compacted = compact_runs(table, instant, before)
         except Exception as error:
             return IndexUpdate(notes=(f"runs of bitmaps could not be compacted ({error}); the next write tries again",))
         return IndexUpdate(bytes_written=compacted.size, seconds=compacted.seconds)

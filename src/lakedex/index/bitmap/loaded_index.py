@@ -11,8 +11,9 @@ were read stay, up to :data:`CACHED_BYTES`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -25,11 +26,12 @@ from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import BitmapRecord, decode_bitmap_records
 from lakedex.codec.roaring import decode_bitmap
 from lakedex.errors import CorruptFileError
-from lakedex.index.bitmap.definitions import BitmapDefinition, read_bitmap_definitions
+from lakedex.index.bitmap.definitions import BitmapDefinition, known_bitmap_definitions
 from lakedex.index.bitmap.keys import NULL_MARK, bitmap_key, coverage_prefix, logs_key, parse_type, typed_values
 from lakedex.index.bitmap.log_coverage import LOGS_SCHEMA, CoveredLog, covered_logs, is_log
 from lakedex.index.bitmap.run_files import (
     BITMAP_FOLDER,
+    BITMAP_INDEX,
     COLUMN_SCHEMA,
     FILES_SCHEMA,
     IS_INDEXED,
@@ -38,8 +40,10 @@ from lakedex.index.bitmap.run_files import (
     RunFolder,
     decode_block,
     list_runs,
+    listed_runs,
 )
-from lakedex.io.storage import TableFiles
+from lakedex.io.storage import FileInfo, TableFiles
+from lakedex.parallel import overlapped
 from lakedex.parquet.conform import conform_stored
 from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.snapshot import Snapshot
@@ -57,6 +61,7 @@ __all__ = [
     "read_files_block",
     "read_logs_blocks",
     "run_records",
+    "runs_of",
 ]
 
 
@@ -625,10 +630,17 @@ class LoadedBitmapIndex:
 def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
     """The bitmap index as it is now: one read and one listing, and what was not read before. None without one.
 
+    On object stores the snapshot has the listing, and what is read is known until the listing changes.
+
     Raises:
         CorruptFileError: damaged definitions, or a damaged manifest.
     """
-    definitions = read_bitmap_definitions(snapshot.files)
+    listing = snapshot.metadata.listing
+    if listing is not None and listing.get(BITMAP_INDEX) and snapshot.as_of is None:
+        # What each reads is known from then on.
+        read: list[Callable[[], object]] = [partial(known_bitmap_definitions, snapshot), partial(runs_of, snapshot)]
+        overlapped(read, at_once=True)
+    definitions = known_bitmap_definitions(snapshot)
     if not definitions:
         return None
     cache = snapshot.cache
@@ -636,7 +648,29 @@ def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
         coverage = cache.indexes.get(Coverage)
         if coverage is None or coverage.needs_reload:
             coverage = cache.indexes.put(Coverage(snapshot.files, cache))
-    folder = list_runs(snapshot.files)
+    folder = runs_of(snapshot)
     with coverage.lock:
         coverage.refresh(folder)
     return LoadedBitmapIndex(definitions, coverage, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _ListedRuns:
+    entries: Sequence[FileInfo]
+    folder: RunFolder
+
+
+def runs_of(snapshot: Snapshot) -> RunFolder:
+    """The runs; where the snapshot has their listing, a manifest is read once for it."""
+    listing, cache = snapshot.metadata.listing, snapshot.cache
+    if listing is None:
+        return list_runs(snapshot.files)
+    entries = listing.get(BITMAP_INDEX, ())
+    with cache.lock:
+        known = cache.indexes.get(_ListedRuns)
+    if known is None or known.entries != entries:
+        manifest = None if known is None else known.folder.manifest
+        known = _ListedRuns(entries, listed_runs(snapshot.files, entries, manifest))
+        with cache.lock:
+            cache.indexes.put(known)
+    return known.folder

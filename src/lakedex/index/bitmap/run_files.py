@@ -72,7 +72,7 @@ from lakedex.errors import CorruptFileError
 from lakedex.index.bitmap.builder import INDEXED, NOT_INDEXED, ColumnBitmaps, FileBitmaps
 from lakedex.index.bitmap.keys import column_prefix, coverage_key, escape_all, files_key, group_suffix, logs_key
 from lakedex.index.bitmap.log_coverage import logs_block
-from lakedex.io.storage import Storage, TableFiles
+from lakedex.io.storage import FileInfo, Storage, TableFiles
 from lakedex.io.task_output import Spilled
 
 __all__ = [
@@ -98,6 +98,7 @@ __all__ = [
     "files_block",
     "inline_limit",
     "list_runs",
+    "listed_runs",
     "publish_manifest",
     "publish_without",
     "record_cells",
@@ -337,18 +338,36 @@ def list_runs(files: TableFiles) -> RunFolder:
     return _list_once(files)
 
 
-def _list_once(files: TableFiles) -> RunFolder:
+def listed_runs(files: TableFiles, entries: Iterable[FileInfo], known: Manifest | None) -> RunFolder:
+    """The same by a listing that was made with that of the metadata table; the folder is listed again if it is old.
+
+    Args:
+        files: the table's files.
+        entries: the listing.
+        known: a manifest that was read before, which is not read again.
+    """
+    try:
+        return _list_once(files, entries, known)
+    except FileNotFoundError:
+        return list_runs(files)
+
+
+def _list_once(
+    files: TableFiles, entries: Iterable[FileInfo] | None = None, known: Manifest | None = None
+) -> RunFolder:
     folder = files.path(BITMAP_FOLDER)
     present: dict[str, Run] = {}
     manifests: list[str] = []
-    for entry in files.storage.list(folder):
+    for entry in files.storage.list(folder) if entries is None else entries:
         match = _RUN.fullmatch(entry.name)
         if match is not None:
             run = Run(match["instant"], match["origin"], int(match["number"]), entry.size)
             present[entry.name] = run
         elif _MANIFEST.fullmatch(entry.name):
             manifests.append(entry.name)
-    manifest = _read_manifest(files.storage, folder, max(manifests)) if manifests else Manifest()
+    manifest = known if known is not None and manifests and _number_of(max(manifests)) == known.number else None
+    if manifest is None:
+        manifest = _read_manifest(files.storage, folder, max(manifests)) if manifests else Manifest()
     folded, listed = set(manifest.folded), {name: place for place, name in enumerate(manifest.runs)}
     # An output of a fold that another fold beat to the manifest says nothing new.
     counted = [run for name, run in present.items() if name in listed or (name not in folded and run.origin != "fold")]
@@ -358,12 +377,16 @@ def _list_once(files: TableFiles) -> RunFolder:
     return RunFolder(manifest=manifest, runs=runs, idle=(*idle, *sorted(manifests)[:-1]))
 
 
+def _number_of(manifest: str) -> int:
+    return int(manifest.removeprefix("manifest_").removesuffix(".json"))
+
+
 def _read_manifest(storage: Storage, folder: str, name: str) -> Manifest:
     path = f"{folder}/{name}"
     content = storage.read(path)
     what = "a manifest of bitmap runs"
     document = decode_json_object(content, what, path)
-    number = int(name.removeprefix("manifest_").removesuffix(".json"))
+    number = _number_of(name)
     runs, folded = document.get("runs"), document.get("folded")
     for names in (runs, folded):
         if not isinstance(names, list) or not all(isinstance(item, str) and _RUN.fullmatch(item) for item in names):

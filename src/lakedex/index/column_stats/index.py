@@ -32,6 +32,7 @@ from lakedex.index.column_stats.validate import PartitionValidation, StatsValida
 from lakedex.index.definitions import (
     DEFINITIONS,
     encode_definitions,
+    known_definitions,
     read_definitions,
     source_fields,
     stats_version,
@@ -115,7 +116,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
 
     def columns(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Columns that its definition lists."""
-        document = read_definitions(snapshot.files)
+        document = known_definitions(snapshot)
         return tuple(covered_columns(document, snapshot.schema, snapshot.config.version))
 
     def is_wanted(self, options: IndexOptions) -> bool:
@@ -153,7 +154,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
         Also of a table without the index: a build may publish one while the write is under way.
         """
         snapshot, schema, options = ctx.snapshot, ctx.schema, ctx.options.indexes
-        document = read_definitions(snapshot.files)
+        document = known_definitions(snapshot)
         version = stats_version(document, snapshot.config.version)
         chosen = indexable_columns(schema, options.column_stats_columns, options.column_stats_limit, version)
         has_stats = snapshot.metadata.has(self.name)
@@ -171,7 +172,7 @@ class ColumnStatsIndex(ColumnStats, MetadataIndex):
         if not isinstance(collector, CollectColumnStats) or not (store.has(self.name) or by_partition):
             return IndexUpdate()
         indexed = collector.columns
-        document = read_definitions(snapshot.files)
+        document = known_definitions(snapshot)
         version = stats_version(document, snapshot.config.version)
         stats = {(file.partition, file.file_name): file.part(self.name, tuple) or () for file in files}
         nan = {stat.column for found in stats.values() for stat in found if stat.has_nan}
@@ -320,7 +321,7 @@ def _tombstones(snapshot: Snapshot, files: Mapping[str, Sequence[str]]) -> Keyed
 
 def _columns_ever(snapshot: Snapshot) -> list[str]:
     """Columns that a file may have stats of: those of every schema that the timeline still knows, and the listed."""
-    names = {*META_COLUMNS, *source_fields(read_definitions(snapshot.files))}
+    names = {*META_COLUMNS, *source_fields(known_definitions(snapshot))}
     names.update(indexable_columns(snapshot.schema, limit=len(snapshot.schema)))
     texts: dict[str, str] = {}
     for instant in snapshot.timeline.completed(WRITE_ACTIONS):
