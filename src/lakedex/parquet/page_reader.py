@@ -219,7 +219,12 @@ class PageReader:
         """The columns, together where their pages hold the same rows; none if reading pages does not pay."""
         found: dict[bytes, _Selection] = {}
         read, whole = 0.0, 0.0
-        for name, column in self._columns(names, group).items():
+        columns = self._columns(names, group)
+        finest = max((column.pages for column in columns.values()), key=len, default=None)
+        # Often the rows lie in most pages; longer ones then have even more of the file.
+        if finest is None or len(finest.of_rows(rows)) > LARGEST_SHARE * len(finest):
+            return []
+        for name, column in columns.items():
             pages = column.pages.of_rows(rows)
             for chunk in column.chunks:
                 whole += chunk.plain
