@@ -61,7 +61,7 @@ def fresh(template: Path, tmp_path: Path) -> Callable[[], Path]:
     return partial(fresh_copy, template, tmp_path / "t")
 
 
-@pytest.mark.parametrize(("name", "sparse"), [("upsert", 4), ("overwrite", 12)])
+@pytest.mark.parametrize(("name", "sparse"), [("upsert", 4), ("overwrite", 9)])
 def test_kill_at_every_change(name: str, sparse: int, fresh: Callable[[], Path]) -> None:
     """R53, R54: whatever the moment, readers see the table before the write or after it, and the next writer mends."""
     run, after = WRITES[name]

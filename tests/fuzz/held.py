@@ -73,5 +73,8 @@ class HeldStorage:
             for name, is_dir in sorted(entries.items())
         ]
 
+    def list_tree(self, path: str) -> None:
+        del path  # each folder is a listing of its own
+
     def open_input(self, path: str) -> BinaryIO:
         return io.BytesIO(self.read(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,8 @@ class LayeredStore(MetadataStore):
 def store_of(layers: list[Layer]) -> LayeredStore:
     store = object.__new__(LayeredStore)
     store.given = layers
+    # In this layout no file is opened ahead.
+    store.timeline = SimpleNamespace(layout=1)
     return store
 
 
