@@ -15,6 +15,7 @@ Memory: 16 bytes per page of the requested chunks, and its bounds if they are re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,9 @@ __all__ = [
 
 MAX_INDEX_BYTES = 1 << 20
 """Larger indexes are not read: their pages would be some 100,000."""
+
+
+_NEARLY_ALL = 0.8
 
 
 # ColumnChunk
@@ -147,6 +151,12 @@ class ColumnIndex:
     minima: tuple[bytes | None, ...]
     maxima: tuple[bytes | None, ...]
     null_counts: Integers
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether four of five pages have the same bounds."""
+        (_, most), *_ = Counter(zip(self.minima, self.maxima, strict=True)).most_common(1)
+        return most >= _NEARLY_ALL * len(self.minima)
 
 
 def offset_index(data: bytes, start: int, end: int, rows: int) -> Pages | None:

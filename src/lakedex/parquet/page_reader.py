@@ -135,7 +135,10 @@ class PageReader:
         return found
 
     def column_indexes(self, names: Sequence[str], group: int) -> dict[str, tuple[Pages, ColumnIndex]]:
-        """Bounds of the pages of those columns that have them and several pages; of columns without nested fields."""
+        """Bounds of the pages of those columns that have them and several pages; of columns without nested fields.
+
+        Nor of columns whose pages nearly all have the same: values that are spread so are in most pages or in none.
+        """
         known = self._stats.page_bounds
         wanted = {}
         for name, column in self._columns(names, group).items():
@@ -144,7 +147,8 @@ class PageReader:
                 wanted[name] = column.pages, span
         missing = [name for name in wanted if (group, name) not in known]
         for name, data in zip(missing, self._fetch([wanted[name][1] for name in missing]), strict=True):
-            known[group, name] = column_index(data, len(wanted[name][0]))
+            index = column_index(data, len(wanted[name][0]))
+            known[group, name] = None if index is None or index.is_uniform else index
         indexes = {name: (pages, known[group, name]) for name, (pages, _) in wanted.items()}
         return {name: (pages, index) for name, (pages, index) in indexes.items() if index is not None}
 
