@@ -166,5 +166,5 @@ def test_what_is_refused_says_what_to_do(spark: SparkSession, table: Table) -> N
         load(table, colums="id")
     with pytest.raises(Exception, match=r"exp.*\.where"):
         load(table, where="exp(n) > 0")
-    with pytest.raises(Exception, match="has no .hoodie folder"):
+    with pytest.raises(Exception, match="is no Hudi table"):
         spark.read.format("lakedex").load(f"{table.path}/none")

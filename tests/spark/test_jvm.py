@@ -13,7 +13,7 @@ from lakedex.spark.dataframes import folder_values
 from lakedex.spark.jvm import FileStatuses
 from lakedex.timeline.table_config import TableConfig
 
-PATHS = ["/t/a.parquet", "s3://b/é€😀/" + "x" * 300, "/" + "y" * 20_000]
+PATHS = ["/t/a.parquet", "hdfs://b/é€😀/" + "x" * 300, "/" + "y" * 20_000]
 SIZES = [0, 5_000_000_000, 127]
 TIMES = [0, 1_700_000_000_123, 1]
 
@@ -46,7 +46,7 @@ def test_file_statuses_are_messages_of_hadoop() -> None:
     assert at == len(sent)
     assert files.two_dimensional(np.array([], np.int64), np.array([0])) == bytes([0, 0, 0, 1, 0, 0, 0, 0])
     whole = files.two_dimensional(np.arange(3), np.array([3]))
-    assert b"s3://b/" in whole and len(whole) > 20_300
+    assert b"hdfs://b/" in whole and len(whole) > 20_300
 
 
 def test_many_files_are_encoded_at_once() -> None:
