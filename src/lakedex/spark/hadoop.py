@@ -31,6 +31,10 @@ _PACKAGES = {
 _AS_S3A = frozenset({"s3", "s3n"})
 
 
+_EVERYWHERE = "s3.amazonaws.com"
+"""What PySpark 3.5 sets itself (SPARK-35878), and S3A takes where nothing is set."""
+
+
 _KNOWN: WeakKeyDictionary[SparkContext, dict[str, str]] = WeakKeyDictionary()
 """Schemes by which a session reads those of URLs."""
 
@@ -95,6 +99,8 @@ def hadoop_options(spark: SparkSession, path: str) -> Mapping[str, str]:
     if provider == "s3":
         own = {key: key.replace("fs.s3a.", f"fs.s3a.bucket.{authority}.") for key in HADOOP_KEYS}
         found = _set_of(spark, [*own, *own.values()])
+        if found.get("fs.s3a.endpoint") == _EVERYWHERE:
+            del found["fs.s3a.endpoint"]
         # How a store is reached means nothing without saying which, or who asks: then the environment counts whole.
         if not any(key.endswith((".access.key", ".endpoint")) for key in found):
             return {}
