@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import threading
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +131,13 @@ MISSES = 2
 """``hoodie.client.heartbeat.tolerable.misses``."""
 
 
+_FIELD = "token"
+
+
+_BEATING: set[str] = set()
+"""Tokens of the heartbeats that this process refreshes; another file of its own is left over from a failure."""
+
+
 def _path(files: TableFiles, instant: str) -> str:
     return files.path(".hoodie/.heartbeat", instant)
 
@@ -142,6 +150,7 @@ class Heartbeat:
         self._interval_s = interval_ms / 1000
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._token = uuid.uuid4().hex
         self.path = _path(files, instant)
         self.last_error: Exception | None = None
 
@@ -157,7 +166,12 @@ class Heartbeat:
         if self._thread is not None:
             return
         self._stopping.clear()
-        self._beat()
+        _BEATING.add(self._token)
+        try:
+            self._beat()
+        except BaseException:
+            _BEATING.discard(self._token)
+            raise
         self._thread = threading.Thread(target=self._run, name=f"lakedex-heartbeat {self.path}", daemon=True)
         self._thread.start()
 
@@ -168,10 +182,12 @@ class Heartbeat:
             return
         self._stopping.set()
         thread.join(timeout=30)
+        _BEATING.discard(self._token)
         self._storage.delete(self.path)
 
     def _beat(self) -> None:
-        self._storage.write(self.path, json.dumps(ProcessIdentity.current().to_fields()).encode())
+        fields = {**ProcessIdentity.current().to_fields(), _FIELD: self._token}
+        self._storage.write(self.path, json.dumps(fields).encode())
 
     def _run(self) -> None:
         while not self._stopping.wait(self._interval_s):
@@ -221,9 +237,15 @@ def is_expired(
     silence = interval_ms * misses
     try:
         beat = files.storage.modified(path)
-        owner = ProcessIdentity.from_fields(parse_json_object(files.storage.read(path)))
+        fields = parse_json_object(files.storage.read(path))
     except FileNotFoundError:
         return started_ms is None or now_ms - started_ms > silence
-    if owner is not None and owner.is_dead():
+    owner = ProcessIdentity.from_fields(fields)
+    if owner is not None and (owner.is_dead() or _is_left_over(owner, fields.get(_FIELD))):
         return True
     return now_ms - beat > silence
+
+
+def _is_left_over(owner: ProcessIdentity, token: object) -> bool:
+    """Whether this process wrote a heartbeat that it does not refresh any more, but could not delete."""
+    return isinstance(token, str) and token not in _BEATING and owner == ProcessIdentity.current()

@@ -68,6 +68,21 @@ def test_a_failed_beat_is_noted_and_tried_again(tmp_path: Path) -> None:
         assert beat.last_error is None
 
 
+def test_what_a_process_could_not_delete_is_no_sign_of_its_life(tmp_path: Path) -> None:
+    """Not under another path of the table either, and another heartbeat of this process counts."""
+    other = tmp_path.with_name("link")
+    other.symlink_to(tmp_path)
+    beat = Heartbeat(TableFiles(STORE, str(tmp_path)), INSTANT)
+    beat.start()
+    content = beat_file(tmp_path).read_bytes()
+    assert not expired(tmp_path, modified(tmp_path)) and not expired(other, modified(tmp_path))
+    beat.stop()
+    beat_file(tmp_path).write_bytes(content)
+    assert expired(tmp_path, modified(tmp_path)) and expired(other, modified(tmp_path))
+    with Heartbeat(TableFiles(STORE, str(tmp_path)), INSTANT):
+        assert not expired(tmp_path, modified(tmp_path))
+
+
 def test_age_decides(tmp_path: Path) -> None:
     with Heartbeat(TableFiles(STORE, str(tmp_path)), INSTANT):
         at = modified(tmp_path)
