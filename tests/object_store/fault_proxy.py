@@ -23,16 +23,17 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import random
 import re
 import socket
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from lakedex.testing import FaultSchedule, StoreRequest
 
 __all__ = ["FaultProxy", "Rule", "Seen"]
 
@@ -47,7 +48,6 @@ ANSWERS = {
     "501": (501, "NotImplemented"),
 }
 CONDITIONAL = ("409", "412", "501")
-WEIGHTS = {"503": 4, "500": 2, "lost": 3, "lost500": 1, "reset": 2, "409": 2, "short": 1}
 OF_ONE_HOP = ("connection", "transfer-encoding", "expect", "content-length", "keep-alive")
 
 
@@ -88,31 +88,6 @@ class Rule:
         return True
 
 
-@dataclass
-class Chance:
-    """Let requests go wrong by a seed: one in so many, and bursts of 500 and 503."""
-
-    random: random.Random
-    every: tuple[int, int]
-    burst: tuple[int, int]
-    pending: list[str] = field(default_factory=list)
-    wait: int = 0
-
-    def choose(self, seen: Seen) -> str:
-        """Kind of fault of this request; empty for none."""
-        if self.pending:
-            return self.pending.pop()
-        self.wait -= 1
-        if self.wait > 0:
-            return ""
-        self.wait = self.random.randint(*self.every)
-        fitting = {kind: weight for kind, weight in WEIGHTS.items() if _fits(kind, seen)}
-        (kind,) = self.random.choices(list(fitting), list(fitting.values()))
-        if kind in ("500", "503"):
-            self.pending = [kind] * (self.random.randint(*self.burst) - 1)
-        return kind
-
-
 def _fits(kind: str, seen: Seen) -> bool:
     if kind == "short":
         return seen.kind in ("GET", "GET-range", "LIST")
@@ -141,7 +116,7 @@ class FaultProxy:
         self.upstream = upstream.removeprefix("http://")
         self.seen: list[Seen] = []
         self.rules: list[Rule] = []
-        self.chance: Chance | None = None
+        self.chance: FaultSchedule | None = None
         self.guard = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.proxy = self
@@ -163,8 +138,7 @@ class FaultProxy:
     def seeded(self, seed: int, every: tuple[int, int] = (10, 50), burst: tuple[int, int] = (1, 3)) -> None:
         """Let requests go wrong by a seed; the same sequence of requests meets the same faults."""
         with self.guard:
-            source = random.Random(seed)
-            self.chance = Chance(source, every, burst, wait=source.randint(*every))
+            self.chance = FaultSchedule(seed=seed, every=every, burst=burst)
 
     def counts(self, agent: str = "") -> Counter[str]:
         """How many requests of each class were seen, of one client if its name is given."""
@@ -176,7 +150,8 @@ class FaultProxy:
         with self.guard:
             self.seen.append(seen)
             rule = next((rule for rule in self.rules if rule.strikes(seen)), None)
-            seen.fault = rule.kind if rule else self.chance.choose(seen) if self.chance else ""
+            request = StoreRequest(seen.kind, seen.line)
+            seen.fault = rule.kind if rule else self.chance.choose(request) if self.chance else ""
 
 
 class _Server(ThreadingHTTPServer):

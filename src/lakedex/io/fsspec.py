@@ -24,6 +24,7 @@ from lakedex.io.storage import (
     WrappedReader,
     as_tree,
     first_argument,
+    is_checksum,
     read_coalesced,
     typed_failures,
 )
@@ -55,7 +56,7 @@ def _epoch_ms(info: Mapping[str, Any]) -> int:
 
 def _file_info(name: str, entry: Mapping[str, Any]) -> FileInfo | None:
     """An entry of a listing; None for the marker of a folder, and for a checksum."""
-    if not name or (name.startswith(".") and name.endswith(".crc")):
+    if not name or is_checksum(name):
         return None
     is_dir = entry.get("type") == "directory"
     return FileInfo(name, 0 if is_dir else int(entry.get("size") or 0), 0 if is_dir else _epoch_ms(entry), is_dir)

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import uuid
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +98,10 @@ class ProcessIdentity:
             return False
         started, ended = state
         return ended or self.process_start not in ("", started)
+
+    def has_left(self, token: object, own: Container[object]) -> bool:
+        """Whether nobody will remove a file of it: it is dead, or this one, which has the token no more in ``own``."""
+        return self.is_dead() or (isinstance(token, str) and token not in own and self == ProcessIdentity.current())
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -241,11 +246,6 @@ def is_expired(
     except FileNotFoundError:
         return started_ms is None or now_ms - started_ms > silence
     owner = ProcessIdentity.from_fields(fields)
-    if owner is not None and (owner.is_dead() or _is_left_over(owner, fields.get(_FIELD))):
+    if owner is not None and owner.has_left(fields.get(_FIELD), _BEATING):
         return True
     return now_ms - beat > silence
-
-
-def _is_left_over(owner: ProcessIdentity, token: object) -> bool:
-    """Whether this process wrote a heartbeat that it does not refresh any more, but could not delete."""
-    return isinstance(token, str) and token not in _BEATING and owner == ProcessIdentity.current()

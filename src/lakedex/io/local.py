@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
-from lakedex.io.storage import OPERATIONS, FileInfo, first_argument, read_coalesced, typed_failures
+from lakedex.io.storage import OPERATIONS, FileInfo, first_argument, is_checksum, read_coalesced, typed_failures
 from lakedex.parallel import run_threads
 from lakedex.types import IoCount
 
@@ -54,7 +54,7 @@ def _is_hidden(name: str) -> bool:
         return False
     if name.startswith(_TEMP_PREFIX) and name.endswith(_TEMP_SUFFIX):
         return True
-    return name.endswith(".crc")
+    return is_checksum(name)
 
 
 def _unlink(path: str) -> None:

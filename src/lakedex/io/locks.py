@@ -115,8 +115,8 @@ class _Holder:
     since: str
     modified: int
 
-    def is_dead(self) -> bool:
-        return self.process is not None and self.process.is_dead()
+    def is_left(self) -> bool:
+        return self.process is not None and self.process.has_left(self.token, _OWN_TOKENS)
 
     def is_alive_here(self) -> bool:
         return self.process is not None and self.process.is_here() and not self.process.is_dead()
@@ -125,11 +125,6 @@ class _Holder:
         if self.process is None:
             return f"an unnamed writer (Hudi's own lock is empty), since {self.since}"
         return f"{self.process}, since {self.since}"
-
-
-def _is_left(holder: _Holder) -> bool:
-    """Whether nobody will remove the file: its process is dead, or it is this one, which could not delete the file."""
-    return holder.is_dead() or (holder.token not in _OWN_TOKENS and holder.process == ProcessIdentity.current())
 
 
 def _now_text() -> str:
@@ -255,7 +250,7 @@ class TableLock(Lock):
         return _Holder(token, None, "", 0)
 
     def _may_break(self, holder: _Holder) -> bool:
-        if _is_left(holder):
+        if holder.is_left():
             return True
         if self._expire_minutes <= 0 or holder.is_alive_here():
             return False
@@ -281,7 +276,7 @@ class TableLock(Lock):
                 if breaker is None:
                     return True  # another process has broken it
                 if breaker.token != token:
-                    if not _is_left(breaker):
+                    if not breaker.is_left():
                         return False  # another process is breaking it
                     taken.append(name)
                     name = f"{name}.{breaker.token}"

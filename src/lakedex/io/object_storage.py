@@ -32,12 +32,14 @@ from lakedex.errors import FileTakenError, StorageError, UnsupportedFeatureError
 from lakedex.io.object_store import ABSENT, Failure, ObjectInfo, ObjectStore, RequestError
 from lakedex.io.retries import Clock, Retries
 from lakedex.io.storage import (
+    DELETED_AT_ONCE,
     OPERATIONS,
     FileInfo,
     FileTree,
     VersionChangedError,
     as_tree,
     first_argument,
+    is_checksum,
     merged_ranges,
     storage_error,
     typed_failures,
@@ -57,9 +59,6 @@ BLOCK_BYTES = 256 * 1024
 
 
 _MAX_GAP = 512 * 1024
-
-
-_DELETED_AT_ONCE = 1000
 
 
 _DIGIT = re.compile("[0-9]")
@@ -244,7 +243,7 @@ class ObjectStorage:
     def list(self, path: str) -> list[FileInfo]:
         """Direct entries by name, without checksum side files."""
         entries = self._entries(path)
-        return [entry for entry in entries if not (entry.name.startswith(".") and entry.name.endswith(".crc"))]
+        return [entry for entry in entries if not is_checksum(entry.name)]
 
     def list_tree(self, path: str) -> FileTree | None:
         """Entries of a folder and of all folders below it, by path below it."""
@@ -255,7 +254,7 @@ class ObjectStorage:
         for info in found:
             folder, _, name = info.key[len(key) + 1 if key else 0 :].rpartition("/")
             # Some programs put an object of a folder's own name.
-            if name and not (name.startswith(".") and name.endswith(".crc")):
+            if name and not is_checksum(name):
                 files.append((folder, FileInfo(name, info.size, info.modified)))
         return as_tree(files)
 
@@ -418,8 +417,8 @@ class ObjectStorage:
             self._delete(paths[0], [self._key(path) for path in paths])
 
     def _delete(self, path: str, keys: Sequence[str]) -> None:
-        for first in range(0, len(keys), _DELETED_AT_ONCE):
-            chunk = keys[first : first + _DELETED_AT_ONCE]
+        for first in range(0, len(keys), DELETED_AT_ONCE):
+            chunk = keys[first : first + DELETED_AT_ONCE]
             self._run("delete", path, lambda _, chunk=chunk: self.store.delete(chunk))  # type: ignore[misc]
 
     def delete_tree(self, path: str) -> None:

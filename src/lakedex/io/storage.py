@@ -28,6 +28,7 @@ from lakedex.errors import FileGoneError, FileTakenError, LakedexError, StorageE
 from lakedex.types import IoCount
 
 __all__ = [
+    "DELETED_AT_ONCE",
     "OPERATIONS",
     "FileInfo",
     "FileTree",
@@ -37,6 +38,7 @@ __all__ = [
     "WrappedReader",
     "as_tree",
     "first_argument",
+    "is_checksum",
     "merged_ranges",
     "read_coalesced",
     "storage_error",
@@ -56,6 +58,15 @@ class FileInfo:
     modified: int
     is_dir: bool = False
     is_link: bool = False
+
+
+DELETED_AT_ONCE = 1000
+"""Files that object stores delete by one request."""
+
+
+def is_checksum(name: str) -> bool:
+    """Whether a file is the side file with which Hadoop checks another one on local disks."""
+    return name.startswith(".") and name.endswith(".crc")
 
 
 FileTree = dict[str, list[FileInfo]]

@@ -24,7 +24,7 @@ from lakedex.errors import CommitConflictError, CorruptFileError, InvalidInputEr
 from lakedex.index.protocol import RemovedFiles
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
 from lakedex.io.locks import Lock, table_lock
-from lakedex.io.storage import TableFiles
+from lakedex.io.storage import DELETED_AT_ONCE, TableFiles
 from lakedex.layout.contained_files import delete_files, delete_partition, list_folder
 from lakedex.layout.file_slice import DataFile, FileSlice
 from lakedex.layout.names import PARTITION_METAFILE
@@ -288,10 +288,6 @@ def _touched(timeline: Timeline, commits: Iterable[Instant]) -> Iterator[str]:
 _THREADS = 16
 
 
-FILES_AT_ONCE = 1000
-"""Files that an object store deletes by one request."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedPartition:
     """Files that a clean deletes from one partition, their bytes, and whether the partition becomes empty."""
@@ -429,7 +425,7 @@ def _clean(
             requested = create_requested(timeline, when, "clean", encode_clean_plan(planned.plan))
             instant = create_inflight(timeline, requested, is_new=True)
             done = None
-            if handle.files.has_latency and sum(map(len, planned.plan.files.values())) <= FILES_AT_ONCE:
+            if handle.files.has_latency and sum(map(len, planned.plan.files.values())) <= DELETED_AT_ONCE:
                 # To take the lock again would last longer than the one request that deletes them.
                 deleted = _deleted(handle.files, planned.plan)
                 done = _finished(recovered.snapshot, recovered.clock, lock, instant, planned.plan, deleted)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from lakedex.codec.thrift import Struct, decode_struct, structs
 from lakedex.errors import CorruptFileError
 from lakedex.io.storage import WrappedReader
-from lakedex.parquet.page_index import BOUNDS, OFFSETS, index_span
+from lakedex.parquet.page_index import BOUNDS, OFFSETS, dictionary_page, index_span, is_elsewhere
 from lakedex.parquet.stored_values import legacy_calendar
 
 __all__ = ["CODECS", "Chunk", "Elements", "StoredChunks", "TeeSource", "column_elements", "footer_tree", "iter_chunks"]
@@ -59,7 +59,7 @@ _COLUMNS = 1
 
 
 # ColumnChunk
-_FILE_PATH, _META, _CRYPTO, _ENCRYPTED = 1, 3, 8, 9
+_META = 3
 
 
 # ColumnMetaData
@@ -232,7 +232,7 @@ class _Indexes:
 
 def _movable(chunk: Struct, codecs: set[int], indexes: _Indexes) -> Chunk | None:
     meta: Struct = chunk[_META][1]
-    if any(number in chunk for number in (_FILE_PATH, _CRYPTO, _ENCRYPTED)) or meta[_CODEC][1] not in codecs:
+    if is_elsewhere(chunk) or meta[_CODEC][1] not in codecs:
         return None
     found = _chunk_of(chunk, indexes)
     has_values = _DICTIONARY_PAGE in found.meta or _STATISTICS in meta
@@ -241,12 +241,11 @@ def _movable(chunk: Struct, codecs: set[int], indexes: _Indexes) -> Chunk | None
 
 def _chunk_of(chunk: Struct, indexes: _Indexes) -> Chunk:
     meta: Struct = chunk[_META][1]
-    start = meta[_DATA_PAGE][1]
-    # Some writers store 0 if there is no dictionary.
-    if _DICTIONARY_PAGE in meta and meta[_DICTIONARY_PAGE][1] <= 0:
+    start, dictionary = meta[_DATA_PAGE][1], dictionary_page(meta)
+    if dictionary is None:
         meta = {number: value for number, value in meta.items() if number != _DICTIONARY_PAGE}
-    elif _DICTIONARY_PAGE in meta:
-        start = min(start, meta[_DICTIONARY_PAGE][1])
+    else:
+        start = min(start, dictionary)
     offsets, bounds = (indexes[index_span(chunk, which)] for which in (OFFSETS, BOUNDS))
     # Bounds of floats leave out NaN.
     return Chunk(meta, start, meta[_STORED][1], offsets, b"" if meta[_TYPE][1] in _FLOATS else bounds)

@@ -35,7 +35,9 @@ __all__ = [
     "PagedColumn",
     "Pages",
     "column_index",
+    "dictionary_page",
     "index_span",
+    "is_elsewhere",
     "moved_indexes",
     "offset_index",
 ]
@@ -50,6 +52,13 @@ _NEARLY_ALL = 0.8
 
 # ColumnChunk
 OFFSETS, BOUNDS = (4, 5), (6, 7)
+
+
+_FILE_PATH, _CRYPTO, _ENCRYPTED = 1, 8, 9
+
+
+# ColumnMetaData
+_DICTIONARY_PAGE = 11
 
 
 Integers = npt.NDArray[np.int64]
@@ -255,3 +264,14 @@ def index_span(chunk: Struct, fields: tuple[int, int]) -> tuple[int, int] | None
     """Byte range of an index of a ``ColumnChunk``, :data:`OFFSETS` or :data:`BOUNDS`; None if absent or too large."""
     offset, size = (chunk.get(number, (0, 0))[1] for number in fields)
     return (offset, offset + size) if 0 < size <= MAX_INDEX_BYTES and offset > 0 else None
+
+
+def is_elsewhere(chunk: Struct) -> bool:
+    """Whether a ``ColumnChunk`` lies in another file, or is encrypted."""
+    return any(number in chunk for number in (_FILE_PATH, _CRYPTO, _ENCRYPTED))
+
+
+def dictionary_page(meta: Struct) -> int | None:
+    """Offset of the dictionary page of a ``ColumnMetaData``; None if it has none, for which some writers store 0."""
+    offset: int = meta.get(_DICTIONARY_PAGE, (0, 0))[1]
+    return offset if offset > 0 else None

@@ -32,7 +32,9 @@ from lakedex.parquet.page_index import (
     PagedColumn,
     Pages,
     column_index,
+    dictionary_page,
     index_span,
+    is_elsewhere,
     offset_index,
 )
 from lakedex.parquet.stored_values import check_values, columns_to_validate
@@ -64,7 +66,7 @@ _COLUMNS, _GROUP_PLAIN, _GROUP_ROWS = 1, 2, 3
 
 
 # ColumnChunk
-_FILE_PATH, _CHUNK_START, _META, _CRYPTO, _ENCRYPTED = 1, 2, 3, 8, 9
+_CHUNK_START, _META = 2, 3
 
 
 # ColumnMetaData
@@ -192,20 +194,14 @@ class PageReader:
 
     def _is_plain(self, chunk: Struct) -> bool:
         """Whether a chunk lies in this file, unencrypted, and has an offset index."""
-        if _META not in chunk or any(number in chunk for number in (_FILE_PATH, _CRYPTO, _ENCRYPTED)):
-            return False
-        return self._lies_within(index_span(chunk, OFFSETS))
+        return _META in chunk and not is_elsewhere(chunk) and self._lies_within(index_span(chunk, OFFSETS))
 
     def _lies_within(self, span: tuple[int, int] | None) -> bool:
         return span is not None and len(_MAGIC) <= span[0] < span[1] <= self._size
 
     def _chunk(self, chunk: Struct, data: bytes, rows: int) -> PagedChunk | None:
         meta: Struct = chunk[_META][1]
-        start = meta[_DATA_PAGE][1]
-        dictionary: int | None = meta.get(_DICTIONARY_PAGE, (0, 0))[1]
-        # Some writers store 0 if there is no dictionary.
-        if dictionary is not None and dictionary <= 0:
-            dictionary = None
+        start, dictionary = meta[_DATA_PAGE][1], dictionary_page(meta)
         first = start if dictionary is None else dictionary
         end = first + meta[_STORED][1]
         if not len(_MAGIC) <= first <= start < end <= self._size or (dictionary is not None and dictionary == start):

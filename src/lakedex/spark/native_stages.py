@@ -15,11 +15,12 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from lakedex.engine import BatchMap, SelectColumns
 from lakedex.layout.keys import DEFAULT_PARTITION, EMPTY_PART, ESCAPED, NULL_PART, KeyGenerator, StoredKeys
 from lakedex.lossless_cast import match_names
-from lakedex.spark.schema import arrow_to_spark, quoted
+from lakedex.spark.schema import arrow_to_spark, nullable, quoted
 from lakedex.tagging.keyed_rows import (
     FILE,
     GROUP,
@@ -64,9 +65,8 @@ def in_spark(
         to_spark: makes a DataFrame of a few rows, to be joined.
         case_sensitive: whether Spark tells names apart that differ in case.
     """
-    if not case_sensitive and any(
-        len({name.lower() for name in names}) < len(names) for names in (found.names, fn.schema.names)
-    ):
+    alike = (len({name.lower() for name in own}) < len(own) for own in (found.names, fn.schema.names))
+    if not case_sensitive and any(alike):
         return None
     match fn:
         case SelectColumns():
@@ -98,19 +98,17 @@ def _prepared(df: DataFrame, found: pa.Schema, fn: PrepareRows) -> DataFrame | N
         if field.name in theirs:
             kind = found.field(theirs[field.name]).type
             column = F.col(quoted(theirs[field.name]))
-            if _loose(kind) == _loose(field.type):
+            if _spark_type(kind) == _spark_type(field.type):
                 columns.append(column.alias(field.name))
                 continue
             if kind not in _NARROWER.get(field.type, ()) and not pa.types.is_null(kind):
                 return None
-        kind_in_spark = arrow_to_spark(pa.schema([field])).fields[0].dataType
-        columns.append(column.cast(kind_in_spark).alias(field.name))
+        columns.append(column.cast(_spark_type(field.type)).alias(field.name))
     if isinstance(keys, StoredKeys):
         if RECORD_KEY not in found.names or PARTITION_PATH not in found.names:
             return None
         key, path = _columns([RECORD_KEY, PARTITION_PATH])
-        named = [key.alias(KEY), path.alias(PARTITION), _position().alias(POSITION), *columns]
-        return df.select(*named)
+        return df.select(key.alias(KEY), path.alias(PARTITION), _position().alias(POSITION), *columns)
     made = _key(keys, target), _path(keys, target)
     if made[0] is None or made[1] is None:
         return None
@@ -122,21 +120,14 @@ def _is_required(field: pa.Field, keys: KeyGenerator | StoredKeys) -> bool:
     return requires_values(field.type) or not (field.nullable or field.name in keys.record_key)
 
 
-def _loose(kind: pa.DataType) -> pa.DataType:
-    """A type with all values nullable, as Spark's and a table's differ in what is said of that."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _loose(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _loose(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(_loose(kind.key_type), _loose(kind.item_type))
-    return kind
+def _spark_type(kind: pa.DataType) -> DataType:
+    """Spark's type with everything in it nullable, as frames and tables differ in what they say of that."""
+    return nullable(arrow_to_spark(pa.schema([("value", kind)])).fields[0].dataType)
 
 
 def _position() -> Column:
     row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
-    task = F.shiftleft(F.spark_partition_id().cast("bigint"), TASK_BITS)
-    return task + row
+    return F.shiftleft(F.spark_partition_id().cast("bigint"), TASK_BITS) + row
 
 
 def _key(keys: KeyGenerator, target: pa.Schema) -> Column | None:
@@ -169,8 +160,7 @@ def _path(keys: KeyGenerator, target: pa.Schema) -> Column | None:
             return None
         value = _escaped(text) if keys.url_encode else text
         part = F.when(text.isNull() | (text == ""), F.lit(DEFAULT_PARTITION)).otherwise(value)
-        prefix = f"{field}=" if keys.hive_style else ""
-        parts += [F.lit("/" * bool(parts) + prefix), part]
+        parts += [F.lit(f"{'/' if parts else ''}{f'{field}=' if keys.hive_style else ''}"), part]
     return F.concat(*parts)
 
 
@@ -201,8 +191,7 @@ def _text(field: str, target: pa.Schema) -> Column | None:
 
 def _escaped(text: Column) -> Column:
     """:func:`lakedex.layout.keys.escape` of values that are not empty."""
-    plain = f"[^{ESCAPED[1:]}"
-    parts = F.regexp_extract_all(text, F.lit(f"{plain}+|{ESCAPED}"), F.lit(0))
+    parts = F.regexp_extract_all(text, F.lit(f"[^{ESCAPED[1:]}+|{ESCAPED}"), F.lit(0))
     replaced = F.transform(
         parts, lambda part: F.when(part.rlike(ESCAPED), F.concat(F.lit("%"), F.hex(part))).otherwise(part)
     )
