@@ -8,7 +8,7 @@ HFile's index and the required blocks.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from lakedex.codec.log_block import (
 )
 from lakedex.codec.metadata_record import decode_metadata_record
 from lakedex.errors import CorruptFileError
-from lakedex.io.storage import Storage
+from lakedex.io.storage import FileInfo, Storage
 from lakedex.timeline.instant import Instant
 
 __all__ = [
@@ -201,7 +201,11 @@ def open_hfile(storage: Storage, path: str, size: int | None = None) -> HFileRea
 
 
 class MetadataFileCache:
-    """Cache of opened metadata files of one table; files never change. The oldest are evicted first.
+    """Cache of opened metadata files of one table. The oldest are evicted first.
+
+    Files never change, but in layout 1 a log file's name comes back: Java names the next one by the slice, a version and
+    the write token of the one before, so that once a rollback has deleted it, another commit's file may have its name
+    and size. :meth:`saw` drops those.
 
     Attributes:
         completeness: Instants of the metadata timeline and the damage found at that state, by metadata partition.
@@ -211,12 +215,27 @@ class MetadataFileCache:
         self._limit = limit
         self._open: dict[str, HFileReader | MetadataLogFile] = {}
         self._written: dict[str, bytes] = {}
+        self._modified: dict[str, dict[str, int]] = {}
         self.completeness: dict[str, tuple[tuple[Instant, ...], str]] = {}
         self.lock = threading.RLock()
 
     def recheck(self) -> None:
         """Look at the files of metadata partitions again before they are used, as some may have been deleted."""
         self.completeness.clear()
+
+    def saw(self, folder: str, entries: Iterable[FileInfo]) -> None:
+        """Drop log files that others have replaced by files of the same name since the folder was listed last.
+
+        Args:
+            folder: path of a metadata partition.
+            entries: all of its files; those that this process has just written have no time.
+        """
+        with self.lock:
+            before = self._modified.get(folder, {})
+            self._modified[folder] = now = {entry.name: entry.modified for entry in entries if entry.modified}
+            for name in now.keys() & before.keys():
+                if now[name] != before[name] and isinstance(self._open.get(f"{folder}/{name}"), MetadataLogFile):
+                    del self._open[f"{folder}/{name}"]
 
     def is_open(self, path: str, size: int) -> bool:
         """Whether a file of this size is open, or need not be read to open it."""
@@ -248,6 +267,7 @@ class MetadataFileCache:
         with self.lock:
             while len(self._written) >= WRITTEN_FILES:
                 self._written.pop(next(iter(self._written)), None)
+            self._open.pop(path, None)
             self._written[path] = content
 
     def __reduce__(self) -> tuple[type[MetadataFileCache], tuple[int]]:
@@ -261,5 +281,5 @@ class MetadataFileCache:
             self._open[path] = opened
 
 
-MetadataFiles = Mapping[str, tuple[str, frozenset[tuple[str, int, int]]]]
-"""Path of the base file, and log files with sizes and numbers of blocks that count, by file id."""
+MetadataFiles = Mapping[str, tuple[str, frozenset[tuple[str, int, tuple[str, ...]]]]]
+"""Path of the base file, and log files with sizes and, in layout 1, instants of the blocks that count, by file id."""

@@ -331,11 +331,11 @@ class MetadataStore:
             for group in self.file_groups(partition)
         }
 
-    def _logs_of(self, group: MetadataFileGroup) -> Iterable[tuple[str, int, int]]:
+    def _logs_of(self, group: MetadataFileGroup) -> Iterable[tuple[str, int, tuple[str, ...]]]:
         for path, size in group.logs:
-            # In layout 1 a log file may be there before its blocks count.
-            blocks = len(self._blocks(path, size)) if self.timeline.layout == 1 else 1
-            if blocks:
+            # In layout 1 a log file may be there before its blocks count, and its name and size say little.
+            blocks = tuple(block.instant for block in self._blocks(path, size)) if self.timeline.layout == 1 else ()
+            if blocks or self.timeline.layout != 1:
                 yield path, size, blocks
 
     def added_since(self, partition: str, before: MetadataFiles) -> list[HFileReader] | None:
@@ -369,6 +369,7 @@ class MetadataStore:
         folder = self.files.metadata.path(partition)
         entries = self._folder(partition)
         if self.timeline.layout == 1:
+            self.cache.saw(folder, entries)
             planned = partial(self._compacting, partition)
             return groups_by_name(folder, entries, self.is_valid, self.timeline, planned)
         return groups_by_completion(folder, entries, self.is_valid, self.timeline)

@@ -101,6 +101,20 @@ def test_a_log_file_that_was_appended_to(path: Path, monkeypatch: pytest.MonkeyP
     assert set(table.scan(as_of=LAST).to_arrow().column("key").to_pylist()) == KEYS
 
 
+def test_a_log_file_whose_name_came_back(path: Path) -> None:
+    """Once a commit is rolled back Java's next one may write a log file of the same name and the same size."""
+    done = (path / ".hoodie" / f"{LAST}.commit").read_bytes()
+    newest = max(file for name, file in logs(path).items() if COMPACTED in name)
+    content, dead = newest.read_bytes(), str(int(LAST) - 1)
+    newest.write_bytes(content.replace(LAST.encode(), dead.encode()))
+    undo(path, LAST)
+    table = Table.open(path)
+    assert keys(table) == KEYS - {"k7"}
+    newest.write_bytes(content)
+    (path / ".hoodie" / f"{LAST}.commit").write_bytes(done)
+    assert keys(table) == KEYS
+
+
 def test_a_torn_log_file(path: Path) -> None:
     """Of a writer that died, it is left out; of a delta commit that counts, it is damage."""
     newest = max(file for name, file in logs(path).items() if COMPACTED in name)
