@@ -224,7 +224,7 @@ class MetadataFileCache:
         self.completeness.clear()
 
     def saw(self, folder: str, entries: Iterable[FileInfo]) -> None:
-        """Drop log files that others have replaced by files of the same name since the folder was listed last.
+        """Drop log files that were deleted or replaced since the folder was listed last.
 
         Args:
             folder: path of a metadata partition.
@@ -233,8 +233,8 @@ class MetadataFileCache:
         with self.lock:
             before = self._modified.get(folder, {})
             self._modified[folder] = now = {entry.name: entry.modified for entry in entries if entry.modified}
-            for name in now.keys() & before.keys():
-                if now[name] != before[name] and isinstance(self._open.get(f"{folder}/{name}"), MetadataLogFile):
+            for name in (name for name, modified in before.items() if now.get(name) != modified):
+                if isinstance(self._open.get(f"{folder}/{name}"), MetadataLogFile):
                     del self._open[f"{folder}/{name}"]
 
     def is_open(self, path: str, size: int) -> bool:

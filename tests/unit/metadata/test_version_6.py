@@ -101,7 +101,8 @@ def test_a_log_file_that_was_appended_to(path: Path, monkeypatch: pytest.MonkeyP
     assert set(table.scan(as_of=LAST).to_arrow().column("key").to_pylist()) == KEYS
 
 
-def test_a_log_file_whose_name_came_back(path: Path) -> None:
+@pytest.mark.parametrize("is_seen", [True, False], ids=["gone for a while", "replaced"])
+def test_a_log_file_whose_name_came_back(path: Path, monkeypatch: pytest.MonkeyPatch, is_seen: bool) -> None:
     """Once a commit is rolled back Java's next one may write a log file of the same name and the same size."""
     done = (path / ".hoodie" / f"{LAST}.commit").read_bytes()
     newest = max(file for name, file in logs(path).items() if COMPACTED in name)
@@ -110,6 +111,11 @@ def test_a_log_file_whose_name_came_back(path: Path) -> None:
     undo(path, LAST)
     table = Table.open(path)
     assert keys(table) == KEYS - {"k7"}
+    if is_seen:
+        monkeypatch.setattr(store, "missing_file", lambda *_: "")
+        newest.unlink()
+        (path / ".hoodie" / f"{LAST}.commit.requested").touch()
+        assert keys(table) == KEYS - {"k7"}
     newest.write_bytes(content)
     (path / ".hoodie" / f"{LAST}.commit").write_bytes(done)
     assert keys(table) == KEYS
