@@ -234,7 +234,9 @@ def plan_scan(
     """
     started = time.perf_counter()
     if predicate is not None and use_indexes:
-        snapshot.metadata.list_folders((FILES.name, PARTITION_STATS.name, COLUMN_STATS.name))
+        # On an object store this opens their files, and stats of partitions may not be asked.
+        later = () if snapshot.files.has_latency else (PARTITION_STATS.name,)
+        snapshot.metadata.list_folders((FILES.name, COLUMN_STATS.name, *later))
     table = snapshot.view().table
     rows: IntArray = np.arange(len(table))
     dropped_by = np.full(len(table), -1, np.int8)

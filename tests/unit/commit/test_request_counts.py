@@ -113,7 +113,7 @@ def test_of_a_table_that_is_open(store: Store, name: str) -> None:
 
 COLD: Mapping[str, tuple[int, int, Callable[[Table], object]]] = {
     "open": (4, 4, lambda table: table.schema),
-    "row": (26, 12, lambda table: table.scan("id = 'k00043'").to_arrow()),
+    "row": (22, 12, lambda table: table.scan("id = 'k00043'").to_arrow()),
     "upsert": (70, 50, lambda table: table.upsert(rows(10, 30, 2.0))),
 }
 

@@ -57,6 +57,7 @@ __all__ = [
     "Coverage",
     "CoveredFile",
     "LoadedBitmapIndex",
+    "bitmap_columns",
     "load_bitmap_index",
     "read_files_block",
     "read_logs_blocks",
@@ -624,7 +625,29 @@ class LoadedBitmapIndex:
     @property
     def columns(self) -> frozenset[str]:
         """Columns with bitmaps."""
-        return frozenset(column for index in self.definitions.values() for column in index.columns)
+        return _columns_of(self.definitions)
+
+
+def _columns_of(definitions: Mapping[str, BitmapDefinition]) -> frozenset[str]:
+    return frozenset(column for index in definitions.values() for column in index.columns)
+
+
+def bitmap_columns(snapshot: Snapshot) -> frozenset[str]:
+    """Columns with bitmaps, without a look at any of them.
+
+    Raises:
+        CorruptFileError: damaged definitions, or a damaged manifest.
+    """
+    return _columns_of(_definitions(snapshot))
+
+
+def _definitions(snapshot: Snapshot) -> dict[str, BitmapDefinition]:
+    listing = snapshot.metadata.listing
+    if listing is not None and listing.get(BITMAP_INDEX) and snapshot.as_of is None:
+        # What each reads is known from then on.
+        read: list[Callable[[], object]] = [partial(known_bitmap_definitions, snapshot), partial(runs_of, snapshot)]
+        overlapped(read, at_once=True)
+    return known_bitmap_definitions(snapshot)
 
 
 def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
@@ -635,12 +658,7 @@ def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
     Raises:
         CorruptFileError: damaged definitions, or a damaged manifest.
     """
-    listing = snapshot.metadata.listing
-    if listing is not None and listing.get(BITMAP_INDEX) and snapshot.as_of is None:
-        # What each reads is known from then on.
-        read: list[Callable[[], object]] = [partial(known_bitmap_definitions, snapshot), partial(runs_of, snapshot)]
-        overlapped(read, at_once=True)
-    definitions = known_bitmap_definitions(snapshot)
+    definitions = _definitions(snapshot)
     if not definitions:
         return None
     cache = snapshot.cache

@@ -39,7 +39,7 @@ from lakedex.index.bitmap.condition import (
     terms_in,
     to_bitmap_expr,
 )
-from lakedex.index.bitmap.loaded_index import NULL, Coverage, LoadedBitmapIndex, load_bitmap_index
+from lakedex.index.bitmap.loaded_index import NULL, Coverage, LoadedBitmapIndex, bitmap_columns, load_bitmap_index
 from lakedex.index.bitmap.log_coverage import SliceLogs, joined
 from lakedex.index.bitmap.slice_files import slice_files
 from lakedex.index.column_stats.pruning import slice_bounds
@@ -89,24 +89,28 @@ class Bitmaps:
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Evaluate the slices by the values of their indexed columns."""
         try:
-            loaded = load_bitmap_index(snapshot)
+            columns = bitmap_columns(snapshot)
+            has_terms = bool(columns and terms_in(to_bitmap_expr(predicate, columns)))
+            loaded = load_bitmap_index(snapshot) if has_terms else None
         except CorruptFileError as error:
             detail = f"{error}; indexes.validate with repair=True repairs it"
             return PruneResult(unused=(UnusedIndex(index=self.name, reason="damaged", detail=detail),))
-        return PruneResult() if loaded is None else self.prune_by(loaded, snapshot, predicate, rows)
+        if loaded is not None:
+            return self.prune_by(loaded, snapshot, predicate, rows)
+        return self._without_terms(predicate, columns) if columns else PruneResult()
+
+    def _without_terms(self, predicate: BoundPredicate, columns: frozenset[str]) -> PruneResult:
+        names = sorted({column.name for column in predicate.columns})
+        detail = f"no condition on {', '.join(sorted(columns))}" + (f" alone ({', '.join(names)})" if names else "")
+        return PruneResult(unused=(UnusedIndex(index=self.name, reason="no term", detail=detail),))
 
     def prune_by(
         self, loaded: LoadedBitmapIndex, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray
     ) -> PruneResult:
         """:meth:`prune` by an index that was looked up already."""
         condition = to_bitmap_expr(predicate, loaded.columns)
-        asked = terms_in(condition)
-        if not asked:
-            names = sorted({column.name for column in predicate.columns})
-            detail = f"no condition on {', '.join(sorted(loaded.columns))}" + (
-                f" alone ({', '.join(names)})" if names else ""
-            )
-            return PruneResult(unused=(UnusedIndex(index=self.name, reason="no term", detail=detail),))
+        if not terms_in(condition):
+            return self._without_terms(predicate, loaded.columns)
         with loaded.coverage.lock:
             return _Plan(self, snapshot, loaded, condition, rows).verdict()
 

@@ -251,6 +251,10 @@ def _row_counts(snapshot: Snapshot, files: set[BaseFile]) -> dict[BaseFile, int]
     return {base: stat.value_count for base, stat in zip(wanted, keys, strict=True) if stat is not None}
 
 
+_FEW_SLICES = 64
+"""Up to this number of slices their own stats on an object store are read by fewer requests than both."""
+
+
 _FEW = 64
 """Up to this number of partitions are looked up by key; more of them are one pass over the column's records."""
 
@@ -301,6 +305,8 @@ class PartitionStats:
         if not snapshot.is_newest:
             detail = "they describe the newest commit only"
             return PruneResult(unused=(UnusedIndex(index=self.name, reason="other instant", detail=detail),))
+        if snapshot.files.has_latency and len(rows) <= _FEW_SLICES and snapshot.metadata.has(COLUMN_STATS.name):
+            return PruneResult()
         view = snapshot.view()
         partition_of = view.table.partition_of[rows]
         asked, place = np.unique(partition_of, return_inverse=True)
