@@ -203,9 +203,9 @@ def open_hfile(storage: Storage, path: str, size: int | None = None) -> HFileRea
 class MetadataFileCache:
     """Cache of opened metadata files of one table. The oldest are evicted first.
 
-    Files never change, but in layout 1 a log file's name comes back: Java names the next one by the slice, a version and
-    the write token of the one before, so that once a rollback has deleted it, another commit's file may have its name
-    and size. :meth:`saw` drops those.
+    Files never change, but in layout 1 a log file's name comes back: Java names the next one by the slice, a version
+    and the write token of the one before, so that once a rollback has deleted it, another commit's file may have its
+    name and size. :meth:`saw` drops those.
 
     Attributes:
         completeness: Instants of the metadata timeline and the damage found at that state, by metadata partition.

@@ -113,8 +113,8 @@ def test_of_a_table_that_is_open(store: Store, name: str) -> None:
 
 COLD: Mapping[str, tuple[int, int, Callable[[Table], object]]] = {
     "open": (4, 4, lambda table: table.schema),
-    "row": (22, 12, lambda table: table.scan("id = 'k00043'").to_arrow()),
-    "upsert": (70, 50, lambda table: table.upsert(rows(10, 30, 2.0))),
+    "row": (16, 12, lambda table: table.scan("id = 'k00043'").to_arrow()),
+    "upsert": (54, 50, lambda table: table.upsert(rows(10, 30, 2.0))),
 }
 
 

@@ -11,9 +11,8 @@ were read stay, up to :data:`CACHED_BYTES`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -43,7 +42,6 @@ from lakedex.index.bitmap.run_files import (
     listed_runs,
 )
 from lakedex.io.storage import FileInfo, TableFiles
-from lakedex.parallel import overlapped
 from lakedex.parquet.conform import conform_stored
 from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.snapshot import Snapshot
@@ -636,18 +634,9 @@ def bitmap_columns(snapshot: Snapshot) -> frozenset[str]:
     """Columns with bitmaps, without a look at any of them.
 
     Raises:
-        CorruptFileError: damaged definitions, or a damaged manifest.
+        CorruptFileError: damaged definitions.
     """
-    return _columns_of(_definitions(snapshot))
-
-
-def _definitions(snapshot: Snapshot) -> dict[str, BitmapDefinition]:
-    listing = snapshot.metadata.listing
-    if listing is not None and listing.get(BITMAP_INDEX) and snapshot.as_of is None:
-        # What each reads is known from then on.
-        read: list[Callable[[], object]] = [partial(known_bitmap_definitions, snapshot), partial(runs_of, snapshot)]
-        overlapped(read, at_once=True)
-    return known_bitmap_definitions(snapshot)
+    return _columns_of(known_bitmap_definitions(snapshot))
 
 
 def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
@@ -658,7 +647,7 @@ def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
     Raises:
         CorruptFileError: damaged definitions, or a damaged manifest.
     """
-    definitions = _definitions(snapshot)
+    definitions = known_bitmap_definitions(snapshot)
     if not definitions:
         return None
     cache = snapshot.cache
