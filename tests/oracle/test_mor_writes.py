@@ -225,5 +225,17 @@ def test_keys_that_only_log_files_have(tmp_path: Path, java: JavaJudge, version:
     refused(table, batch(20, 2, new))
     table.maintenance.compact()
     table.upsert(life.put(30, 4, new, "k4"))
+    # Java finds a deleted key in the base file and brings it back by an update, which a compaction planned before it
+    # leaves in a log file alone.
+    table.delete(life.drop(new))
+    (planned,) = table.maintenance.compact(plan_only=True).instants
+    life.java(java, life.put(40, 5, new, stored))
+    table.maintenance.compact(instant=planned)
+    assert_same_rows(own_rows(path), life.expected())
+    refused(table, batch(50, 6, new))
+    with pytest.raises(UnsupportedFeatureError, match="compact the table first"):
+        table.delete(where=f"key = '{new}'")
+    table.maintenance.compact()
+    table.upsert(life.put(50, 6, new))
     assert_same_rows(own_rows(path), life.expected())
     assert_same_rows(java.read(path, options=READ_PLAIN), life.expected())

@@ -359,15 +359,22 @@ class _Attempt:
     def _require_indexed_keys(self, partitions: Sequence[str] | None) -> None:
         """Refuse to look keys up where only log files have some (Hudi's bucket index, and Flink, insert into these).
 
+        Hudi's upsert brings deleted keys back by an update in a log file; a compaction that was planned between the two
+        takes them out of the base file.
+
         Raises:
             UnsupportedFeatureError: names a file group.
         """
+        timeline = self._snapshot.timeline
         with_logs = [item for item in self._snapshot.slices(partitions) if item.log_files]
-        inserts = _inserts_of_logs(self._snapshot.timeline) if with_logs else {}
+        inserts = _inserts_of_logs(timeline) if with_logs else {}
         for item in with_logs:
-            known = [inserts.get((log.partition, log.name)) for log in item.log_files]
+            compacted = "" if item.base_file is None else _compaction_end(timeline, item.base_instant)
+            known = [inserts.get((log.partition, log.name), (None, "")) for log in item.log_files]
             # Of a log file of an archived commit only its keys say what they are.
-            if item.base_file is None or any(known) or (None in known and _has_keys_of_its_own(self._snapshot, item)):
+            asks = any(count is None or written < compacted for count, written in known)
+            inserted = any(count for count, _ in known)
+            if item.base_file is None or inserted or (asks and _has_keys_of_its_own(self._snapshot, item)):
                 raise UnsupportedFeatureError(
                     f"{self.handle.files}: file group {item.file_id} in partition {item.partition!r} has rows that its "
                     "log files alone have, whose keys are in no index; compact the table first",
@@ -571,15 +578,23 @@ class _Attempt:
         )
 
 
-def _inserts_of_logs(timeline: Timeline) -> dict[tuple[str, str], int]:
-    """Numbers of new keys in log files, by partition and name, as far as the active timeline says so."""
-    found: dict[tuple[str, str], int] = {}
+def _inserts_of_logs(timeline: Timeline) -> dict[tuple[str, str], tuple[int, str]]:
+    """Number of new keys in log files and completion of the first write, as far as the active timeline says so."""
+    found: dict[tuple[str, str], tuple[int, str]] = {}
     for instant in timeline.completed({"deltacommit"}):
         for partition, stats in timeline.commit_metadata(instant).write_stats.items():
             for stat in stats:
                 if stat.log_files is not None:
-                    found[partition, stat.file_name] = found.get((partition, stat.file_name), 0) + stat.num_inserts
+                    place = partition, stat.file_name
+                    count, first = found.get(place, (0, instant.completed or ""))
+                    found[place] = count + stat.num_inserts, first
     return found
+
+
+def _compaction_end(timeline: Timeline, base_instant: str) -> str:
+    """When the compaction that wrote a base file completed: in layout 1, which does not say so, at the end of time."""
+    end = next((i.completed for i in timeline.completed({"commit"}) if i.requested == base_instant), None)
+    return "" if end is None else "~" if timeline.layout == 1 else end
 
 
 def _has_keys_of_its_own(snapshot: Snapshot, item: FileSlice) -> bool:
