@@ -217,7 +217,7 @@ class Life:
         except (CommitConflictError, InvalidInputError, UnsupportedFeatureError) as refusal:
             timeline = Table.open(self.path).snapshot().timeline
             if isinstance(refusal, CommitConflictError):
-                known = ("pending",) if timeline.pending_clusterings() else ()
+                known = ("pending",) if timeline.pending_clusterings() or timeline.pending({"compaction"}) else ()
             elif isinstance(refusal, UnsupportedFeatureError):
                 known = ("pending; run that first",) if timeline.pending({"compaction"}) else ()
             if not any(text in str(refusal) for text in known):
@@ -348,7 +348,7 @@ class Life:
     def restore(self, chance: random.Random) -> None:
         if self.saved is not None:
             instant, state, count = self.saved
-            if self.attempt(lambda: self.table.maintenance.restore(instant)):
+            if self.attempt(lambda: self.table.maintenance.restore(instant), "to cleaning"):
                 self.now, self.saved = state.copy(), None
                 del self.before[count:]
                 self.table.maintenance.delete_savepoint(instant)

@@ -489,7 +489,8 @@ class Transaction:
             tied = change.tied_to(instant.requested, now.config.version)
             if group in tied and (instant.requested not in known or group in change.gone):
                 what = f"is a pending {instant.action} of file groups that were changed by"
-                raise self._conflict(what, instant.requested, frozenset({group}))
+                remedy = "run it first, or take it back" if instant.requested in known else "run the write again"
+                raise self._conflict(what, instant.requested, frozenset({group}), remedy)
 
     def _check_partition_stats(
         self, now: Snapshot, ours: frozenset[str], other: Instant, theirs: frozenset[tuple[str, str]]
@@ -524,11 +525,15 @@ class Transaction:
         return not mine or now.timeline.pending_rollback_of(self.instant) is not None
 
     def _conflict(
-        self, what: str, theirs: str, groups: frozenset[tuple[str, str]] = frozenset()
+        self,
+        what: str,
+        theirs: str,
+        groups: frozenset[tuple[str, str]] = frozenset(),
+        remedy: str = "run the write again",
     ) -> CommitConflictError:
         who = f"commit {theirs}" if theirs else "the write"
         return CommitConflictError(
-            f"{self.handle.files}: {who} {what} {self.instant}; nothing was written, run the write again",
+            f"{self.handle.files}: {who} {what} {self.instant}; nothing was written, {remedy}",
             ours=self.instant,
             theirs=theirs or None,
             file_groups=groups,

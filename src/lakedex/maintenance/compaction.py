@@ -72,7 +72,7 @@ from lakedex.timeline.instant import Instant, InstantClock, State
 from lakedex.timeline.service_metadata import CompactionOperation, encode_compaction_plan
 from lakedex.types import TableType, size_text
 
-__all__ = ["TableCompaction", "compact_if_due", "compact_table", "unschedule"]
+__all__ = ["TableCompaction", "compact_if_due", "compact_table", "run_pending_compactions", "unschedule"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -173,10 +173,7 @@ def compact_if_due(handle: TableContext, options: WriteOptions, seen: Snapshot) 
     plan_only = chosen.schedule_inline
     if (pending and plan_only) or not (due or pending):
         return None
-    done = TableCompaction()
-    for found in pending:
-        with suppress(CommitConflictError):  # Somebody runs it.
-            done = _sum(done, _run(handle, options, found.requested))
+    done = run_pending_compactions(handle, options, pending)
     if due:
         planned = _plan(handle, options, None, runs=not plan_only)
         if planned.instants:
@@ -186,6 +183,15 @@ def compact_if_due(handle: TableContext, options: WriteOptions, seen: Snapshot) 
     verb = "planned the compaction of" if plan_only else "compacted"
     groups = counted(done.file_groups, "file group")
     return [*done.notes, f"{verb} {groups} with {counted(done.log_files, 'log file')} ({', '.join(done.instants)})"]
+
+
+def run_pending_compactions(handle: TableContext, options: WriteOptions, pending: Sequence[Instant]) -> TableCompaction:
+    """Run plans, but for those that somebody runs."""
+    done = TableCompaction()
+    for found in pending:
+        with suppress(CommitConflictError):
+            done = _sum(done, _run(handle, options, found.requested))
+    return done
 
 
 def unschedule(handle: TableContext, options: WriteOptions, instant: str) -> None:

@@ -26,6 +26,7 @@ from lakedex.timeline.instant import Instant, instant_to_epoch_ms
 from lakedex.timeline.service_metadata import CompactionOperation, compaction_metrics
 
 __all__ = [
+    "BESIDE_SERVICE",
     "busy_group",
     "compaction_due",
     "groups_in_service",
@@ -48,12 +49,16 @@ def groups_in_service(timeline: Timeline) -> dict[tuple[str, str], Instant]:
     return found
 
 
+BESIDE_SERVICE = "rewriting a file group beside its table service"
+"""The feature that a write lacks if it has to rewrite a file group which a pending plan names."""
+
+
 def busy_group(files: TableFiles, partition: str, file_id: str, service: str) -> UnsupportedFeatureError:
     """An error: a group has to be rewritten beside a pending table service of it."""
     return UnsupportedFeatureError(
         f"{files}: file group {file_id} in partition {partition!r} has to be rewritten, and the table service "
         f"{service} of it is pending; run that first",
-        feature="rewriting a file group beside its compaction",
+        feature=BESIDE_SERVICE,
     )
 
 

@@ -20,7 +20,7 @@ from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFe
 from lakedex.io.liveness import Heartbeat, delete_heartbeat
 from lakedex.io.locks import Lock
 from lakedex.layout.contained_files import list_folder
-from lakedex.layout.names import instant_of, join_path
+from lakedex.layout.names import instant_of, join_path, parse_base_file_name
 from lakedex.maintenance.metadata_undo import (
     prepare_undo,
     record_undo,
@@ -30,6 +30,7 @@ from lakedex.maintenance.metadata_undo import (
 from lakedex.maintenance.undo_write import (
     PLANNED,
     HeartbeatPolicy,
+    committed_files,
     kept_log_files,
     remove_metadata_of,
     remove_orphans,
@@ -124,6 +125,7 @@ def restore_to(
     _require_files(snapshot, timeline.savepoint_metadata(savepoint), savepoint.requested, partitions)
     _require_commits(snapshot, savepoint.requested)
     target = snapshot_without(snapshot, names)
+    _require_services(target, timeline.savepoint_metadata(savepoint), savepoint.requested)
     prepare_undo(snapshot, target, names, partitions, clock, options)
     plan = RestorePlan(savepoint=savepoint.requested, instants=tuple((i.requested, i.action) for i in undone))
     when = clock.next(max(timeline.last_time, snapshot.metadata.timeline.reload().last_time))
@@ -155,6 +157,8 @@ def planned_restore(snapshot: Snapshot, savepoint: Instant, started: float) -> R
     saved = timeline.savepoint_metadata(savepoint)
     _require_files(snapshot, saved, savepoint.requested, undone_partitions(timeline, undone))
     _require_commits(snapshot, savepoint.requested)
+    target = snapshot_without(snapshot, {instant.requested for instant in undone})
+    _require_services(target, saved, savepoint.requested)
     return RestoreResult(
         savepoint=savepoint.requested,
         undone=tuple(i.requested for i in undone),
@@ -208,6 +212,33 @@ def _require_files(snapshot: Snapshot, saved: SavepointMetadata, savepoint: str,
             raise InvalidInputError(
                 f"{snapshot.files} cannot be restored to {savepoint}: {len(missing)} files of its savepoint are "
                 f"gone, among them {join_path(partition, missing[0])}. Nothing was changed"
+            )
+
+
+def _require_services(target: Snapshot, saved: SavepointMetadata, savepoint: str) -> None:
+    """What table services planned before the savepoint's commit made of its files later is there: they stay.
+
+    No savepoint retains that: once later commits had replaced it, cleaning may have taken it.
+    """
+    found = [(path, parse_base_file_name(name)) for path, names in saved.files.items() for name in names]
+    bases = {(path, base.file_id): base.instant for path, base in found if base is not None}
+    for commit in target.timeline.completed(WRITE_ACTIONS):
+        if commit.requested >= savepoint:
+            continue
+        done = target.timeline.commit_metadata(commit)
+        replaced = {(path, file_id) for path, ids in (done.replaced or {}).items() for file_id in ids}
+        files = sorted(file for file in committed_files(target.timeline, commit) if parse_base_file_name(file[1]))
+        newer = {
+            (path, stat.file_id) for path, stats in done.write_stats.items() for stat in stats if not stat.log_files
+        }
+        if not bases.keys() & replaced and all(bases.get(group, "~") >= commit.requested for group in newer):
+            continue
+        present = {path: {entry.name for entry in list_folder(target.files, path)} for path, _ in files}
+        if missing := [join_path(path, name) for path, name in files if name not in present[path]]:
+            raise InvalidInputError(
+                f"{target.files} cannot be restored to {savepoint}: {done.operation or commit.action} "
+                f"{commit.requested}, planned before it and completed after it, has lost {len(missing)} of its files "
+                f"to cleaning, among them {missing[0]}. Nothing was changed"
             )
 
 

@@ -45,6 +45,7 @@ from lakedex.index.written_file import Collector, LogChanges, WrittenFile, Writt
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import LogFileName, parse_log_file_name
+from lakedex.maintenance.compaction_plan import BESIDE_SERVICE
 from lakedex.options import FileOptions
 from lakedex.parquet.base_file_writer import BaseFileSummary, ParquetBlock
 from lakedex.parquet.conform import decode_dictionary
@@ -156,7 +157,7 @@ class LogFileGroupWriter:
                 f"{self._files}: file group {target.file_id} in partition {target.partition!r} has to be written as a "
                 "base file (a smaller ordering value than the stored one, a key that it has twice, or a deleted one "
                 f"that comes back), and compaction {target.service} of it is pending; run that first",
-                feature="rewriting a file group beside its compaction",
+                feature=BESIDE_SERVICE,
             )
         if change is None:
             return self.bases.write(target, records, collectors, output)

@@ -20,7 +20,8 @@ from lakedex.layout.contained_files import require_folders
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.keys import KeyGenerator
 from lakedex.layout.log_reader import log_keys
-from lakedex.maintenance.compaction_plan import busy_group, groups_in_service
+from lakedex.maintenance.compaction import run_pending_compactions
+from lakedex.maintenance.compaction_plan import BESIDE_SERVICE, busy_group, groups_in_service
 from lakedex.options import WriteOptions
 from lakedex.reports import TaggingReport, WriteResult
 from lakedex.snapshot.merge_on_read import MergeSettings
@@ -68,7 +69,11 @@ PACKING = 5
 
 
 def run_write(handle: TableContext, spec: WriteSpec, options: WriteOptions, ctx: WriteContext) -> WriteResult:
-    """Run a write, again after a conflict with another writer (``hoodie.write.num.retries.on.conflict.failures``)."""
+    """Run a write, again after a conflict with another writer (``hoodie.write.num.retries.on.conflict.failures``).
+
+    Where it has to rewrite or remove a file group whose compaction is pending, and writes compact
+    (``hoodie.compact.inline``), that plan is run first: a failed compaction is in no later write's way.
+    """
     summary = _summary(handle.engine, spec)
     paths = summary.column(PARTITION).to_pylist()
     _check_rows(handle, spec, summary)
@@ -82,14 +87,31 @@ def run_write(handle: TableContext, spec: WriteSpec, options: WriteOptions, ctx:
             notes=(*ctx.notes, "the frame has no rows"),
             seconds=ctx.seconds,
         )
-    return run_with_retries(
-        handle,
-        options,
-        spec.operation,
-        lambda transaction: _Attempt(handle, _keyed(handle, spec, transaction), options, transaction, summary).run(),
-        ctx,
-        spec.rows.base,
-    )
+
+    def write() -> WriteResult:
+        return run_with_retries(
+            handle,
+            options,
+            spec.operation,
+            lambda begun: _Attempt(handle, _keyed(handle, spec, begun), options, begun, summary).run(),
+            ctx,
+            spec.rows.base,
+        )
+
+    try:
+        return write()
+    except (UnsupportedFeatureError, CommitConflictError) as refusal:
+        pending = handle.snapshot().timeline.pending({"compaction"}) if options.compaction.inline else ()
+        if isinstance(refusal, CommitConflictError):
+            is_planned = refusal.theirs in {instant.requested for instant in pending}
+        else:
+            is_planned = bool(pending) and refusal.feature == BESIDE_SERVICE
+        ran = run_pending_compactions(handle, options, pending if is_planned else ())
+        if not ran.instants:
+            raise
+    result = write()
+    note = f"ran the pending compaction {', '.join(ran.instants)} first"
+    return replace(result, notes=(*ran.notes, *result.notes, note))
 
 
 def _keyed(handle: TableContext, spec: WriteSpec, transaction: Transaction) -> WriteSpec:

@@ -285,6 +285,29 @@ def test_restore_clean_and_archive(tmp_path: Path) -> None:
     assert len(files_on_disk(tmp_path)) < 12
 
 
+@pytest.mark.parametrize("version", [6, 8])
+def test_a_restore_to_a_commit_within_a_clustering(tmp_path: Path, version: int) -> None:
+    """Version 6 keeps a clustering that was planned before the commit; no savepoint retains what it wrote."""
+    table = table_of(tmp_path, version)
+    planned = table.maintenance.cluster(order_by="n", plan_only=True)
+    table.insert(rows(("x", "oslo", 1, 1)))
+    before = with_meta(table)
+    kept = table.maintenance.savepoint()
+    table.maintenance.cluster(instant=planned.instant)
+    for ts in (10**6, 10**7, 10**8):
+        table.upsert(rows(*((f"k{file}-0", "oslo", ts, file) for file in range(FILES))))
+    table.maintenance.clean(commits=1)
+    if version == 6:
+        now = with_meta(table)
+        for dry_run in (True, False):
+            with pytest.raises(InvalidInputError, match=f"CLUSTER {planned.instant}, planned before it .* to cleaning"):
+                table.maintenance.restore(kept, dry_run=dry_run)
+        assert_whole(tmp_path, now)
+    else:
+        table.maintenance.restore(kept)
+        assert_whole(tmp_path, before)
+
+
 def test_a_stale_plan_is_not_run(tmp_path: Path) -> None:
     """A foreign writer that does not keep off the plan, here one that put it there late."""
     table = table_of(tmp_path)

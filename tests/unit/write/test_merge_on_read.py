@@ -458,6 +458,23 @@ def test_a_write_that_fails_leaves_no_log_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_write_runs_the_compaction_that_is_in_its_way(tmp_path: Path, version: int) -> None:
+    table = mor(tmp_path, version)
+    table.insert(rows(("0", "a", 10, 0), ("1", "a", 10, 1)))
+    table.delete(where="id = '1'")
+    plan = table.maintenance.compact(plan_only=True)
+    result = table.upsert(rows(("1", "a", 11, 2)), options={"hoodie.compact.inline": True})
+    assert f"ran the pending compaction {plan.instants[0]} first" in result.notes
+    assert own(table) == own(Table.open(tmp_path)) == [("0", "a", 10, 0), ("1", "a", 11, 2)]
+    table.upsert(rows(("0", "a", 12, 3)))
+    plan = table.maintenance.compact(plan_only=True)
+    with pytest.raises(CommitConflictError, match=f"{plan.instants[0]} is a pending .* run it first, or take it back"):
+        table.insert_overwrite(rows(("5", "a", 1, 1)))
+    table.insert_overwrite(rows(("5", "a", 1, 1)), options={"hoodie.compact.inline": True})
+    assert own(table) == own(Table.open(tmp_path)) == [("5", "a", 1, 1)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_writes_beside_a_pending_compaction(tmp_path: Path, version: int) -> None:
     table = mor(tmp_path, version)
     table.insert(rows(*((str(n), "a", 10, n) for n in range(5))))
