@@ -363,7 +363,15 @@ class _Lease:
         return json.dumps({"expired": self.expired, "validUntil": self.valid_until, "owner": self.owner}).encode()
 
     def __str__(self) -> str:
-        return f"owner {self.owner}, whose lease ends at {self.valid_until} ms"
+        return f"owner {self.owner}, whose lease ends at {_readable(self.valid_until)}"
+
+
+def _readable(epoch_ms: int) -> str:
+    """A time in UTC, rounded up to seconds; what no calendar has stays in milliseconds."""
+    try:
+        return f"{datetime.datetime.fromtimestamp(-(-epoch_ms // 1000), datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{epoch_ms} ms"
 
 
 def _decoded(data: bytes, path: str) -> _Lease:
@@ -392,6 +400,7 @@ class StorageLock(Lock):
         validity_s: Length of a lease (``hoodie.write.lock.storage.validity.timeout.secs``).
         renew_s: Time between two renewals (``hoodie.write.lock.storage.renew.interval.secs``).
         now_ms: Clock, epoch milliseconds.
+        timeout_option: Option that sets ``timeout_s``, for messages.
     """
 
     def __init__(
@@ -402,6 +411,7 @@ class StorageLock(Lock):
         validity_s: float = 300.0,
         renew_s: float = 30.0,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        timeout_option: str = "hoodie.write.lock.wait_time_ms",
     ) -> None:
         self.path = files.path(".hoodie/.locks/table_lock.json")
         if not isinstance(files.storage, ConditionalStorage) or not files.storage.has_conditional_put:
@@ -414,6 +424,7 @@ class StorageLock(Lock):
         self._timeout_s, self._poll_s = timeout_s, poll_s
         self._validity_ms, self._renew_s = int(validity_s * 1000), renew_s
         self._now_ms = now_ms
+        self._timeout_option = timeout_option
         self._clock = _clock(files.storage)
         self._owner = str(uuid.uuid4())
         self._guard = threading.Lock()
@@ -451,17 +462,24 @@ class StorageLock(Lock):
             if other is None:
                 break
             if clock.now() >= deadline:
-                raise LockTimeoutError(
-                    f"{self.path}: the table lock was not free within {self._timeout_s:g} s; held by {other}",
-                    path=self.path,
-                    holder=str(other),
-                )
+                raise self._timeout(other)
             clock.sleep(min(self._poll_s * clock.chance(1.0, 1.5), max(deadline - clock.now(), 0.0)))
         self._pid = os.getpid()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, args=(self._stop,), name=f"lakedex-lock {self.path}")
         self._thread.daemon = True
         self._thread.start()
+
+    def _timeout(self, other: _Lease | str) -> LockTimeoutError:
+        text = f"{self.path}: the table lock was not free within {self._timeout_s:g} s; held by {other}"
+        if isinstance(other, _Lease):
+            free = _readable(other.valid_until + CLOCK_DRIFT_MS)
+            text += f". If that writer died, its lease is not renewed: retry after {free}"
+        return LockTimeoutError(
+            f"{text}, or wait longer with {self._timeout_option}",
+            path=self.path,
+            holder=str(other),
+        )
 
     def _try(self) -> _Lease | str | None:
         """Take the lock if it is free and return None, else return its holder."""
@@ -606,6 +624,7 @@ def table_lock(files: TableFiles, options: LockOptions) -> Lock:
             poll_s=poll,
             validity_s=options.validity,
             renew_s=options.renewal,
+            timeout_option=f"hoodie.write.lock.{'wait_time_ms' if options.retries is None else 'client.num_retries'}",
         )
     folder = None
     if options.path is not None:

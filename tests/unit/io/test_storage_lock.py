@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,8 +23,9 @@ from lakedex.errors import (
 from lakedex.io.fsspec import FsspecStorage
 from lakedex.io.local import LocalStorage
 from lakedex.io.locations import open_storage
-from lakedex.io.locks import CLOCK_DRIFT_MS, StorageLock
+from lakedex.io.locks import CLOCK_DRIFT_MS, StorageLock, table_lock
 from lakedex.io.storage import TableFiles, VersionChangedError
+from lakedex.options import LockOptions
 from lakedex.testing import CountingStorage, Faults, FaultyStorage
 
 
@@ -80,6 +82,31 @@ def test_a_held_lock_is_waited_for(base: str) -> None:
     with lock_of(base), pytest.raises(LockTimeoutError, match="held by owner") as caught:
         lock_of(base, timeout_s=0.02).acquire()
     assert caught.value.holder
+
+
+@pytest.mark.parametrize(
+    ("until", "says"),
+    [
+        (32_503_680_000_697, r"ends at 3000-01-01 00:00:01 UTC\. If .* died.*retry after 3000-01-01 00:00:02 UTC"),
+        (10**20, "ends at 100000000000000000000 ms"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("lock", "option"),
+    [
+        (LockOptions(timeout=0.0, poll=0.001), r"wait longer with hoodie\.write\.lock\.wait_time_ms$"),
+        (LockOptions(retries=0), r"wait longer with hoodie\.write\.lock\.client\.num_retries$"),
+    ],
+)
+def test_the_error_says_until_when_to_wait(base: str, until: int, says: str, lock: LockOptions, option: str) -> None:
+    """A holder that died renews nothing: its lease ends at a known time, plus the drift that clocks may have."""
+    lease = {"expired": False, "validUntil": until, "owner": "dead"}
+    path = f"{base}/.hoodie/.locks/table_lock.json"
+    open_storage(base).storage.write(path, json.dumps(lease).encode())
+    waiting = table_lock(open_storage(base), replace(lock, provider="StorageBasedLockProvider"))
+    with pytest.raises(LockTimeoutError, match=f"{says}.*{option}") as caught:
+        waiting.acquire()
+    assert caught.value.__dict__["holder"].startswith("owner dead, whose lease ends at ")
 
 
 def test_a_lease_of_a_dead_writer_runs_out(base: str) -> None:
