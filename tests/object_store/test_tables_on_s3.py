@@ -182,7 +182,7 @@ def test_secrets_are_in_no_text(table: Table, options: dict[str, str], root: str
 @pytest.mark.parametrize(
     ("url", "change", "message"),
     [
-        ("s3://nobody/t", {}, "s3://nobody.*check bucket"),
+        ("s3://nobody/t", {}, "s3://nobody/t.*the bucket nobody does not exist \\(404 NoSuchBucket\\)"),
         ("s3://lake/t", {"aws_endpoint_url": "http://127.0.0.1:9"}, "no connection to the store.*3 tries.*endpoint"),
         ("s3://lake/t", {"nonsense": "1"}, "storage option 'nonsense' is unknown"),
         ("s3://lake/t", {"endpoint": "http://x"}, "given twice"),

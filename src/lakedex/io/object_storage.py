@@ -71,10 +71,16 @@ _ADVICE = {
     Failure.LOST: "check the network and the endpoint, then repeat the operation",
     Failure.UNREACHABLE: "check the endpoint and the network",
     Failure.DENIED: "check the credentials and the permissions to get, put, delete and list objects there",
-    Failure.REFUSED: "check bucket, region, endpoint (one with http:// needs aws_allow_http=true) and credentials",
+    Failure.REFUSED: "check credentials, bucket, region and endpoint",
     Failure.CHANGED: "another writer changed the object; repeat the operation",
     Failure.UNSUPPORTED: "the store lacks what writing a table needs; tables there can only be read",
 }
+
+
+_NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound"})
+
+
+_PLAIN_HTTP = "an endpoint that begins with http:// needs the storage option aws_allow_http=true, or https:// instead"
 
 
 class _Shared:
@@ -154,8 +160,13 @@ class ObjectStorage:
             return storage_error(verb, path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
         answer = " ".join(filter(None, [str(error.status or ""), error.code])) or "no answer"
         tries = f", after {error.tries} tries" if error.tries > 1 else ""
+        why, advice = error.failure.value, _ADVICE[error.failure]
+        if error.code in _NO_BUCKET:
+            why, advice = f"the bucket {self._authority} does not exist", "check its name, the endpoint and the region"
+        elif error.code == "HttpNotAllowed":
+            advice = _PLAIN_HTTP
         return StorageError(
-            f"{path}: cannot {verb}: {error.failure.value} ({answer}{tries}); {_ADVICE[error.failure]}",
+            f"{path}: cannot {verb}: {why} ({answer}{tries}); {advice}",
             path=path,
             operation=verb,
             errno=errno.EACCES if error.failure is Failure.DENIED else errno.EIO,

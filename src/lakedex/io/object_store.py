@@ -7,7 +7,7 @@ request once: it neither repeats one nor reads anything back. A failure says wha
 ================  =====================================================  =============  ==========
 failure           answer                                                  took effect    repeated
 ================  =====================================================  =============  ==========
-``MISSING``       404: no such object                                     no             no
+``MISSING``       404 ``NoSuchKey``, or without a code: no such object    no             no
 ``CHANGED``       412 (Azure: 409 ``BlobAlreadyExists``)                  no             no
 ``CONFLICT``      409: another conditional request was in between         no             yes
 ``SLOW``          503 ``SlowDown``, 429: too many requests                no             yes
@@ -16,7 +16,7 @@ failure           answer                                                  took e
 ``UNREACHABLE``   none: no connection                                     no             yes
 ``DENIED``        401, 403, no credentials                                no             no
 ``UNSUPPORTED``   501: a store without conditional writes                 no             no
-``REFUSED``       any other 4xx; no such bucket; a key that is no key     no             no
+``REFUSED``       any other 404 or 4xx; a key that is no key              no             no
 ================  =====================================================  =============  ==========
 """
 

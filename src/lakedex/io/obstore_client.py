@@ -54,6 +54,10 @@ _ONCE_MORE = frozenset({"RequestTimeout"})
 _CONFLICTS = frozenset({"ConditionalRequestConflict", "OperationAborted", ""})
 
 
+_ABSENT_CODES = frozenset({"NoSuchKey", "BlobNotFound", "ResourceNotFound", ""})
+"""Codes of a 404 that tell of no object; others tell of no bucket, or of a user that the store does not know."""
+
+
 _FIRST_USER: list[int] = []
 """Id of the process that used obstore first, which its forks inherit."""
 
@@ -93,7 +97,7 @@ def _failure(error: Exception) -> RequestError:
 
 def _by_status(status: int, code: str, *, is_list: bool) -> Failure:
     if status == 404:
-        return Failure.REFUSED if is_list or code in ("NoSuchBucket", "ContainerNotFound") else Failure.MISSING
+        return Failure.MISSING if code in _ABSENT_CODES and not is_list else Failure.REFUSED
     if status == 409:
         if code in ("BlobAlreadyExists", "PreconditionFailed"):
             return Failure.CHANGED
@@ -128,6 +132,7 @@ class ObstoreClient:
         self.address = address
         self._guard = threading.Lock()
         self._stores: tuple[Any, Any] | None = None
+        self._is_known = False
         self._obstore = _loaded()
         self._connected()
 
@@ -186,9 +191,13 @@ class ObstoreClient:
                 "it by multiprocessing's 'spawn' or 'forkserver', or open the table in the child only"
             )
         try:
-            return request(self._obstore, self._connected()[in_parts])
+            result = request(self._obstore, self._connected()[in_parts])
         except (OSError, ValueError, self._obstore.exceptions.BaseError) as error:
-            raise _failure(error) from None
+            failed = _failure(error)
+            self._is_known = self._is_known or (failed.failure is Failure.MISSING and bool(failed.code))
+            raise failed from None
+        self._is_known = True
+        return result
 
     def _info(self, meta: Any) -> ObjectInfo:
         modified = int(meta["last_modified"].timestamp() * 1000)
@@ -246,6 +255,16 @@ class ObstoreClient:
 
     def head(self, key: str) -> ObjectInfo:
         """Size, time and version."""
+        try:
+            return self._head(key)
+        except RequestError as error:
+            if self._is_known or error.failure is not Failure.MISSING:
+                raise
+        # Answers to HEAD have no code: until another one shows that the store knows bucket and user, ask for one.
+        self.get_ranges(key, [(0, 1)])
+        return self._head(key)
+
+    def _head(self, key: str) -> ObjectInfo:
         return self._ask(lambda api, store: self._info(api.head(store, key)))
 
     def put(self, key: str, data: bytes, condition: str | None = None) -> str:
@@ -260,8 +279,9 @@ class ObstoreClient:
                 lambda api, store: self._version(api.put(store, key, data, mode=mode, use_multipart=False))
             )
         except RequestError as error:
-            if error.failure is Failure.MISSING and condition not in (None, ABSENT):
-                raise RequestError(Failure.CHANGED, error.status, error.code) from None
+            if error.failure is Failure.MISSING:
+                failure = Failure.REFUSED if condition in (None, ABSENT) else Failure.CHANGED
+                raise RequestError(failure, error.status, error.code) from None
             raise
 
     def put_file(self, key: str, source: BinaryIO, size: int) -> None:
