@@ -29,7 +29,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 def is_object_store(path: str) -> bool:
     """Whether a path is a URL of an object store, which storage options are for."""
     scheme, colon, _ = path.partition("://")
-    return bool(colon) and scheme in PROVIDERS
+    return bool(colon) and scheme.lower() in PROVIDERS
 
 
 def open_storage(path: str | os.PathLike[str], options: StorageOptions = None) -> TableFiles:
@@ -45,7 +45,8 @@ def open_storage(path: str | os.PathLike[str], options: StorageOptions = None) -
 
     Raises:
         MissingDependencyError: the package for this kind of storage is not installed.
-        InvalidInputError: a scheme that nothing here knows; the message says which path to give.
+        InvalidInputError: a scheme that nothing here knows, a URL with an empty, ``.`` or ``..`` segment or with a user
+            name, options that are no mapping; the message says which path to give.
         OptionError: an option that is unknown, or for a path that takes none.
 
     Example:
@@ -55,9 +56,14 @@ def open_storage(path: str | os.PathLike[str], options: StorageOptions = None) -
     text = os.fspath(path)
     if not text:
         raise InvalidInputError("the table path is empty")
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidInputError(
+            f"storage_options is a mapping, as {{'aws_region': 'eu-central-1'}}, not {type(options).__name__}"
+        )
     scheme, colon, rest = text.partition(":")
     if is_object_store(text):
-        return TableFiles(ObjectStorage(connect(store_address(text, options or {}))), text.rstrip("/"))
+        address, url = store_address(text, options or {}), _object_url(text)
+        return TableFiles(ObjectStorage(connect(address)), url)
     if options:
         raise OptionError(
             f"{text!r} is in no object store, so storage options mean nothing there: leave them out",
@@ -76,6 +82,23 @@ def open_storage(path: str | os.PathLike[str], options: StorageOptions = None) -
             f"{text!r} is no path of a store: write {scheme}://host/path, or ./{text} for a folder of this name"
         )
     return TableFiles(LocalStorage(), os.path.abspath(os.path.expanduser(text) if text.startswith("~/") else text))
+
+
+def _object_url(text: str) -> str:
+    """The URL with a scheme in lower case and without a slash at its end.
+
+    Raises:
+        InvalidInputError: a segment is empty, ``.`` or ``..``: stores keep those in keys, which clients shorten.
+    """
+    scheme, _, rest = text.partition("://")
+    segments = rest.split("/")
+    if not segments[-1]:
+        segments.pop()
+    for segment in segments:
+        if segment in ("", ".", ".."):
+            named = f"the segment {segment!r}" if segment else "an empty segment ('//')"
+            raise InvalidInputError(f"{text!r} has {named}, which paths in object stores cannot have; leave it out")
+    return f"{scheme.lower()}://{'/'.join(segments)}"
 
 
 def _require_reachable(text: str, scheme: str) -> None:

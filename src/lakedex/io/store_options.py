@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from lakedex.errors import InvalidInputError, OptionError
 
@@ -94,18 +93,25 @@ def store_address(url: str, options: Mapping[str, Any]) -> StoreAddress:
         options: as of :func:`parse_store_options`.
 
     Raises:
-        InvalidInputError: the URL names no bucket.
+        InvalidInputError: the URL names no bucket, or has a user name before it.
         OptionError: an option of Hadoop's that has no translation.
     """
-    parts = urlsplit(url)
-    if not parts.netloc:
-        raise InvalidInputError(f"{url!r} names no bucket: write {parts.scheme}://bucket/path")
-    provider = PROVIDERS[parts.scheme]
-    found = parse_store_options(options, parts.netloc)
-    account = parts.netloc.partition("@")[2].partition(".")[0]
+    scheme, _, rest = url.partition("://")
+    scheme, authority = scheme.lower(), rest.partition("/")[0]
+    provider = PROVIDERS[scheme]
+    if ":" in authority or ("@" in authority and provider != "az"):
+        # Not shown: a key may contain slashes, so any part of the URL may be of one.
+        raise InvalidInputError(
+            f"a {scheme}:// URL takes no user name, key or port beside the bucket: write {scheme}://bucket/path, and "
+            "give keys and endpoint as storage_options"
+        )
+    if not authority:
+        raise InvalidInputError(f"{url!r} names no bucket: write {scheme}://bucket/path")
+    found = parse_store_options(options, authority)
+    account = authority.partition("@")[2].partition(".")[0]
     if provider == "az" and account and not any(name.endswith("account_name") for name in found):
         found["azure_storage_account_name"] = account
-    return StoreAddress(provider, parts.netloc, tuple(sorted(found.items())))
+    return StoreAddress(provider, authority, tuple(sorted(found.items())))
 
 
 def parse_store_options(options: Mapping[str, Any], bucket: str) -> dict[str, str]:

@@ -94,7 +94,7 @@ def hadoop_options(spark: SparkSession, path: str) -> Mapping[str, str]:
         path: a path or URL.
     """
     scheme, _, rest = path.partition("://")
-    provider, authority = PROVIDERS.get(scheme), rest.partition("/")[0]
+    provider, authority = PROVIDERS.get(scheme.lower()), rest.partition("/")[0]
     found: dict[str, str] = {}
     if provider == "s3":
         own = {key: key.replace("fs.s3a.", f"fs.s3a.bucket.{authority}.") for key in HADOOP_KEYS}
