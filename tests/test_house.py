@@ -9,7 +9,7 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 305,
     "modules without __init__": 279,
-    "code lines": 54649,
+    "code lines": 54711,
     "longest module": 685,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 592,

@@ -58,6 +58,18 @@ _ABSENT_CODES = frozenset({"NoSuchKey", "BlobNotFound", "ResourceNotFound", ""})
 """Codes of a 404 that tell of no object; others tell of no bucket, or of a user that the store does not know."""
 
 
+_LACKING = (
+    ("MissingSecretAccessKey", "aws_secret_access_key", "a key id needs its secret"),
+    ("MissingAccessKeyId", "aws_access_key_id", "a secret needs its key id"),
+    (
+        "MissingAccount",
+        "azure_storage_account_name",
+        "give it, or write abfss://container@account.dfs.core.windows.net/path",
+    ),
+)
+"""Signs in obstore's messages, the options that are missing, and advice."""
+
+
 _FIRST_USER: list[int] = []
 """Id of the process that used obstore first, which its forks inherit."""
 
@@ -163,7 +175,10 @@ class ObstoreClient:
     def _store(self, retries: int) -> Any:
         store = self._obstore.store
         make = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}[self.address.provider]
-        config = {**_LIMITS, **self.address.options}
+        config = self.address.options
+        for name, limit in _LIMITS.items():
+            if not any(f"{owner}{name}" in config for owner in ("", "aws_", "azure_", "google_")):
+                config[name] = limit
         patience = {"max_retries": retries, "retry_timeout": timedelta(seconds=30)}
         try:
             return make(self.address.bucket, config=config, retry_config=patience)
@@ -172,15 +187,28 @@ class ObstoreClient:
 
     def _refuse(self, error: Exception) -> NoReturn:
         # obstore's messages name the key of an option, and at times its value.
-        named = re.search(r"(?:Configuration key: '|Duplicate key )([\w.]+)", str(error))
-        what = f"storage option {named[1]!r}" if named else "a storage option"
-        if "Duplicate" in str(error):
-            problem = f"{what} is given twice, under two of its names; give it once"
+        text = str(error)
+        named = re.search(r"(?:Configuration key: '|Duplicate key )([\w.]+)", text)
+        option = named[1] if named else "storage_options"
+        if "Duplicate" in text:
+            problem = f"storage option {option!r} is given twice, under two of its names; give it once"
         elif named:
-            problem = f"{what} is unknown for {self.url}; docs/object_stores.md lists the names"
+            problem = f"storage option {option!r} is unknown for {self.url}; docs/object_stores.md lists the names"
         else:
-            problem = f"{what} has a value that cannot be used ({type(error).__name__}); check credentials and endpoint"
-        raise OptionError(f"{self.url}: {problem}", option=named[1] if named else "storage_options") from None
+            option, problem = self._incomplete(text)
+        raise OptionError(f"{self.url}: {problem}", option=option) from None
+
+    def _incomplete(self, text: str) -> tuple[str, str]:
+        """The option that lacks or cannot be used, as far as obstore's message tells, and what to do."""
+        for sign, option, advice in _LACKING:
+            if sign in text:
+                return option, f"the storage option {option!r} is missing; {advice}"
+        given = [name for name, value in self.address.pairs if value]
+        proxy = next((name for name in given if name.endswith("proxy_url")), None)
+        if "builder error" in text and proxy is not None:
+            return proxy, f"storage option {proxy!r} is no URL of a proxy, as http://proxy:3128"
+        options = f"the storage options {', '.join(given)} or of " if given else ""
+        return "storage_options", f"a value of {options}the environment cannot be used; check each"
 
     def _ask(self, request: Callable[[Any, Any], T], *, in_parts: bool = False) -> T:
         if not _FIRST_USER:

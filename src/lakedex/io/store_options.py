@@ -7,6 +7,7 @@ option says comes from the environment, as obstore reads it. Values are never sh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,42 @@ _ENDPOINTS = frozenset({"endpoint", "endpoint_url", "aws_endpoint", "aws_endpoin
 
 
 _ALLOW_HTTP = frozenset({"allow_http", "aws_allow_http"})
+
+
+_OWNERS = re.compile("(aws|azure_storage|azure|google)_")
+"""Begin names of options that mean the same without."""
+
+
+_BOOLEANS = frozenset(
+    {
+        "allow_http", "allow_invalid_certificates", "disable_bulk_delete", "disable_tagging", "http1_only",
+        "http2_only", "imdsv1_fallback", "randomize_addresses", "s3_express", "skip_signature", "unsigned_payload",
+        "use_azure_cli", "use_emulator", "use_fabric_endpoint", "virtual_hosted_style_request",
+    }
+)  # fmt: skip
+
+
+_TRUE = frozenset({"true", "1", "yes", "on", "y"})
+
+
+_FALSE = frozenset({"false", "0", "no", "off", "n"})
+
+
+_DURATIONS = frozenset(
+    {
+        "connect_timeout", "http2_keep_alive_interval", "http2_keep_alive_timeout", "pool_idle_timeout",
+        "read_timeout", "timeout",
+    }
+)  # fmt: skip
+
+
+_DURATION = re.compile(
+    r"0|(\s*\d+(\.\d+)?\s*"
+    r"(ms|msec|millis|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|wk|wks|weeks?)(?![a-z]))+\s*"
+)
+
+
+_ENDPOINT = re.compile(r"https?://[^/\s]\S*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +159,21 @@ def parse_store_options(options: Mapping[str, Any], bucket: str) -> dict[str, st
         bucket: whose options of S3A are taken: ``fs.s3a.bucket.<bucket>.endpoint`` counts before ``fs.s3a.endpoint``.
 
     Raises:
-        OptionError: an option of Hadoop's that has no translation.
+        OptionError: an option of Hadoop's that has no translation, or a truth value, duration or endpoint that is none.
     """
     found: dict[str, str] = {}
     own = f"fs.s3a.bucket.{bucket}."
+    for name in options:
+        if not isinstance(name, str):
+            raise OptionError(
+                f"names of storage options are texts, not {type(name).__name__}", option="storage_options"
+            )
     for name, value in sorted(options.items(), key=lambda item: item[0].startswith(own)):
         if value is None or (name.startswith("fs.s3a.bucket.") and not name.startswith(own)):
             continue
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if not name.startswith("fs."):
-            found[name.lower()] = text
+            found[name.lower()] = _checked(name, text)
             continue
         key = name.replace(own, "fs.s3a.")
         if key not in HADOOP_KEYS:
@@ -139,7 +181,7 @@ def parse_store_options(options: Mapping[str, Any], bucket: str) -> dict[str, st
             raise OptionError(
                 f"storage option {name!r} has no meaning here; of Hadoop's there are {known}", option=name
             )
-        found[HADOOP_KEYS[key]] = _opposite(text) if key in _OPPOSITE else text
+        found[HADOOP_KEYS[key]] = str(not _is_true(name, text)).lower() if key in _OPPOSITE else text
     return _completed(found)
 
 
@@ -160,5 +202,20 @@ def _first(names: Iterable[str], found: Mapping[str, str]) -> str | None:
     return next((name for name in names if name in found), None)
 
 
-def _opposite(text: str) -> str:
-    return "false" if text.strip().lower() == "true" else "true"
+def _checked(name: str, text: str) -> str:
+    """The text of an option, checked where its kind is known; a truth value becomes ``true`` or ``false``."""
+    plain = _OWNERS.sub("", name.lower(), count=1)
+    if plain in _BOOLEANS:
+        return str(_is_true(name, text)).lower()
+    if plain in _DURATIONS and not _DURATION.fullmatch(text):
+        raise OptionError(f"storage option {name!r} is a duration with a unit, as 10s, 500ms or 5m", option=name)
+    if plain in ("endpoint", "endpoint_url") and text and not _ENDPOINT.fullmatch(text):
+        raise OptionError(f"storage option {name!r} begins with http:// or https://, and a host follows", option=name)
+    return text
+
+
+def _is_true(name: str, text: str) -> bool:
+    value = text.strip().lower()
+    if value not in _TRUE | _FALSE:
+        raise OptionError(f"storage option {name!r} is true or false", option=name)
+    return value in _TRUE
