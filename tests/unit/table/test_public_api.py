@@ -213,6 +213,14 @@ def test_tasks_name_files_row_groups_and_the_residual(parts: Table) -> None:
     assert found.schema == scan.schema and found.equals(scan.to_arrow())
 
 
+def test_a_table_that_was_read_goes_to_another_process(parts: Table) -> None:
+    parts.indexes.create("bitmap", ["city"])
+    assert parts.scan("city = 'b' and n = 0").count() == 1
+    found = pickle.loads(pickle.dumps(parts))
+    assert found.to_arrow().equals(parts.to_arrow())
+    assert found.scan("city = 'b'").plan().files_kept == parts.scan("city = 'b'").plan().files_kept
+
+
 def test_tasks_of_a_whole_table_and_of_nothing(parts: Table) -> None:
     tasks = parts.scan(columns=["n"]).plan_files()
     assert [(task.row_groups, task.residual, task.log_files) for task in tasks] == [(None, None, ())] * 2
