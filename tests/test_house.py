@@ -9,10 +9,10 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 305,
     "modules without __init__": 279,
-    "code lines": 54711,
+    "code lines": 54716,
     "longest module": 685,
     "modules under 100 lines with one importer": 5,
-    "signature lines with Any": 592,
+    "signature lines with Any": 593,
     "public members of Table": 37,
     "public definitions without docstring": 3,
     "private access in tests": 0,

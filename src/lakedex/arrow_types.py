@@ -172,7 +172,8 @@ def _normal_nested(type_: pa.DataType, column: str) -> pa.DataType:
     if any(matches(type_) for matches in LISTS):
         return pa.list_(pa.field("element", _normal_type(type_.value_type, f"{column}.element")))
     if pa.types.is_map(type_):
-        key = _normal_type(type_.key_type, f"{column}.key")
+        # Of maps that are all empty nothing is known but that Arrow's keys are never null.
+        key = pa.string() if pa.types.is_null(type_.key_type) else _normal_type(type_.key_type, f"{column}.key")
         return pa.map_(key, _normal_type(type_.item_type, f"{column}.value"))
     if pa.types.is_struct(type_):
         fields = [type_.field(i) for i in range(type_.num_fields)]

@@ -130,8 +130,8 @@ def _padded(digits: int) -> Callable[[IntArray], Any]:
 
 
 def _named(names: list[str], length: int | None) -> Callable[[IntArray], Any]:
-    shown = pa.array([name[:length] for name in names])
-    return lambda numbers: shown.take(pa.array(numbers))
+    shown = [name[:length] for name in names]  # Arrow imports pandas with its first array of Python's values.
+    return lambda numbers: pa.array(shown).take(pa.array(numbers))
 
 
 _FIELDS: dict[str, Callable[[IntArray, IntArray, IntArray], IntArray]] = {

@@ -60,7 +60,7 @@ _COMPARE = {
 }
 
 
-_ONE_ROW = pa.record_batch({"": pa.array([0])})
+_ONE_ROW = pa.record_batch({"": pa.nulls(1)})
 
 
 def evaluate_constant(scalar: Scalar) -> Any:

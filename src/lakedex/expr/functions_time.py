@@ -30,7 +30,7 @@ _SECOND, _MINUTE, _HOUR = 1_000_000, 60_000_000, 3_600_000_000
 _INT_LIMITS = (-(2**31), 2**31 - 1)
 
 
-_MILLIONTH = pa.scalar(Decimal("0.000001"), pa.decimal128(6, 6))
+_MILLIONTH = Decimal("0.000001")
 
 
 _INSTANT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -126,7 +126,9 @@ def _time_part(part: Callable[[IntArray], IntArray]) -> FunctionSpec:
 
 def _seconds_with_fraction(moments: Datum, timezone: str) -> pa.Array:
     micros = _like(_clock(moments, timezone) % _MINUTE, moments, pa.int64())
-    return pc.multiply(micros.cast(pa.decimal128(19, 0)), _MILLIONTH).cast(pa.decimal128(8, 6))
+    return pc.multiply(micros.cast(pa.decimal128(19, 0)), pa.scalar(_MILLIONTH, pa.decimal128(6, 6))).cast(
+        pa.decimal128(8, 6)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- truncation

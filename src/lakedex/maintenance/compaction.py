@@ -109,6 +109,11 @@ class TableCompaction(Report):
     notes: tuple[str, ...] = ()
     dry_run: bool = False
 
+    @property
+    def instant(self) -> str | None:
+        """The last of :attr:`instants`; None where there is none."""
+        return self.instants[-1] if self.instants else None
+
     def card(self) -> Card:
         """The files that were merged."""
         if not self.file_groups:

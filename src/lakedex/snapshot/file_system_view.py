@@ -12,7 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -99,6 +99,10 @@ class FileSystemView:
     replaced: Mapping[tuple[str, str], str]
     caches: TypedCache = field(default_factory=TypedCache)
     lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __reduce__(self) -> tuple[type[FileSystemView], tuple[Any, ...]]:
+        """Pickle without what was worked out from the slices."""
+        return type(self), (self.token, self.by_partition, self.table, self.listed_from, self.replaced)
 
     @classmethod
     def of(

@@ -200,7 +200,7 @@ _IS_DELETED = "_hoodie_is_deleted"
 _OPERATION = "_hoodie_operation"
 
 
-_DELETE_OPERATIONS = pa.array(["D", "-U"])
+_DELETE_OPERATIONS = ("D", "-U")
 
 
 _EVENT_TIME = "EVENT_TIME_ORDERING"
@@ -575,7 +575,7 @@ def _soft_deletes(batch: pa.RecordBatch, marker: tuple[str, str] | None) -> Bool
     if flag is not None and pa.types.is_boolean(flag.type):
         found |= _is_true(flag)
     if _OPERATION in columns:
-        found |= _is_true(pc.is_in(columns[_OPERATION].cast(pa.string()), value_set=_DELETE_OPERATIONS))
+        found |= _is_true(pc.is_in(columns[_OPERATION].cast(pa.string()), value_set=pa.array(_DELETE_OPERATIONS)))
     if marker is not None and marker[0] in columns:
         found |= _is_true(pc.equal(columns[marker[0]].cast(pa.string()), marker[1]))
     return found

@@ -147,7 +147,8 @@ def test_planning_only_and_by_parts(tmp_path: Path) -> None:
     assert rows_of(table) == before
     other = table.maintenance.compact(plan_only=True)
     assert other.file_groups == 1
-    assert table.maintenance.compact(plan_only=True).instants == ()
+    assert other.instant == other.instants[0]
+    assert table.maintenance.compact(plan_only=True).instant is None
     done = table.maintenance.compact()
     assert done.instants == done.found == (*planned.instants, *other.instants)
     assert rows_of(table) == before

@@ -7,6 +7,8 @@ import datetime
 import gc
 import inspect
 import pickle
+import subprocess
+import sys
 import threading
 from decimal import Decimal
 from importlib import import_module
@@ -211,6 +213,21 @@ def test_tasks_name_files_row_groups_and_the_residual(parts: Table) -> None:
     assert task.residual == "n >= 100 AND n <= 120"
     found = pickle.loads(pickle.dumps(task)).to_arrow()
     assert found.schema == scan.schema and found.equals(scan.to_arrow())
+
+
+def test_an_import_loads_no_pandas() -> None:
+    """Arrow loads it with the first array of Python's values, which is half of the time of an import."""
+    code = "import sys; from lakedex import Table; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_table_that_was_read_goes_to_another_process(parts: Table) -> None:
+    parts.indexes.create("bitmap", ["city"])
+    assert parts.scan("city = 'b' and n = 0").count() == 1
+    found = pickle.loads(pickle.dumps(parts))
+    assert found.to_arrow().equals(parts.to_arrow())
+    assert found.scan("city = 'b'").plan().files_kept == parts.scan("city = 'b'").plan().files_kept
 
 
 def test_tasks_of_a_whole_table_and_of_nothing(parts: Table) -> None:

@@ -269,3 +269,11 @@ def test_naming_the_null_partition_names_the_empty_text_too(tmp_path: Path) -> N
     table = make(tmp_path, pa.table({"id": ["1", "2", "3"], "g": [None, "", "a"]}), partition_by="g")
     table.delete_partition({"g": None})
     assert own(table, "id") == [("3",)]
+
+
+@pytest.mark.parametrize("empty", [{}, []], ids=str)
+def test_maps_that_are_all_empty(tmp_path: Path, empty: Any) -> None:
+    schema = pa.schema([("id", pa.string()), ("m", pa.map_(pa.string(), pa.list_(pa.int32())))])
+    table = Table.create(tmp_path, schema, record_key="id")
+    table.upsert([{"id": "a", "m": empty}, {"id": "b", "m": None}])
+    assert table.to_arrow().to_pylist() == [{"id": "a", "m": []}, {"id": "b", "m": None}]

@@ -234,16 +234,14 @@ def _newest(
 def _column_table(
     name: str, own: Sequence[_FileKey], found: dict[_FileKey, tuple[int, int, int]], sources: Sequence[_Source]
 ) -> pa.Table:
+    nothing = pa.Table.from_pylist([_NOTHING], COLUMN_SCHEMA)
     places = [found.get(key) for key in own]
     return _taken(
-        [(_NOTHING, 0) if p is None else (sources[p[0]].column(name)[p[1]], p[2]) for p in places], COLUMN_SCHEMA
+        [(nothing, 0) if p is None else (sources[p[0]].column(name)[p[1]], p[2]) for p in places], COLUMN_SCHEMA
     )
 
 
-_NOTHING = pa.Table.from_pylist(
-    [{"state": NO_ENTRY, "kind": "", "nulls": 0, "texts": [], "counts": [], "groups": [], "null_groups": 0}],
-    COLUMN_SCHEMA,
-)
+_NOTHING = {"state": NO_ENTRY, "kind": "", "nulls": 0, "texts": [], "counts": [], "groups": [], "null_groups": 0}
 
 
 def _taken(rows: Sequence[tuple[pa.Table, int]], schema: pa.Schema) -> pa.Table:
