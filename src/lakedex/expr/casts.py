@@ -24,7 +24,7 @@ from lakedex.expr.text_casts import by_clock, float_texts, texts_of, value_of_te
 from lakedex.expr.types import Kind, NotPrunableError, kind_of
 from lakedex.expr.zones import MICROS_PER_DAY, day_starts, instants_of_clock
 
-__all__ = ["can_cast", "cast_array", "days_of_micros", "fold_cast"]
+__all__ = ["can_cast", "cast_array", "days_of_micros", "decimal_seconds", "fold_cast"]
 
 
 _MICROS = 1_000_000
@@ -222,9 +222,13 @@ def _instant_to_number(values: pa.Array, target: pa.DataType, timezone: str) -> 
         seconds = pc.if_else(below, pc.subtract(pc.divide(micros, _MICROS), 1), pc.divide(micros, _MICROS))
         return _integer_to_integer(seconds, target, timezone)
     if kind_of(target) is Kind.DECIMAL:
-        exact = pc.multiply(micros.cast(pa.decimal128(19, 0)), pa.scalar(_MILLIONTH, pa.decimal128(6, 6)))
-        return _to_decimal(exact, target, timezone)
+        return _to_decimal(decimal_seconds(micros), target, timezone)
     return pc.divide(micros.cast(pa.float64(), safe=False), float(_MICROS)).cast(target, safe=False)
+
+
+def decimal_seconds(micros: pa.Array) -> pa.Array:
+    """Microseconds as seconds in decimals, which are exact."""
+    return pc.multiply(micros.cast(pa.decimal128(19, 0)), pa.scalar(_MILLIONTH, pa.decimal128(6, 6)))
 
 
 def _moment_to_date(values: pa.Array, target: pa.DataType, timezone: str) -> pa.Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.errors import InvalidInputError
+from lakedex.expr.casts import decimal_seconds
 from lakedex.expr.datetime_patterns import formatted, moments_of_text
 from lakedex.expr.signatures import Datum, FunctionSpec, Takes, same_as_first
 from lakedex.expr.sort_keys import to_micros
@@ -28,9 +28,6 @@ _SECOND, _MINUTE, _HOUR = 1_000_000, 60_000_000, 3_600_000_000
 
 
 _INT_LIMITS = (-(2**31), 2**31 - 1)
-
-
-_MILLIONTH = Decimal("0.000001")
 
 
 _INSTANT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -126,9 +123,7 @@ def _time_part(part: Callable[[IntArray], IntArray]) -> FunctionSpec:
 
 def _seconds_with_fraction(moments: Datum, timezone: str) -> pa.Array:
     micros = _like(_clock(moments, timezone) % _MINUTE, moments, pa.int64())
-    return pc.multiply(micros.cast(pa.decimal128(19, 0)), pa.scalar(_MILLIONTH, pa.decimal128(6, 6))).cast(
-        pa.decimal128(8, 6)
-    )
+    return decimal_seconds(micros).cast(pa.decimal128(8, 6))
 
 
 # ------------------------------------------------------------------------------------------------------- truncation

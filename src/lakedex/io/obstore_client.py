@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NoReturn, TypeVar
 
 from lakedex.errors import LakedexError, MissingDependencyError, OptionError
 from lakedex.io.object_store import ABSENT, Failure, Listing, ObjectInfo, RequestError
-from lakedex.io.store_options import StoreAddress
+from lakedex.io.store_options import StoreAddress, plain_name
 
 __all__ = ["ObstoreClient", "connect"]
 
@@ -175,10 +175,8 @@ class ObstoreClient:
     def _store(self, retries: int) -> Any:
         store = self._obstore.store
         make = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}[self.address.provider]
-        config = self.address.options
-        for name, limit in _LIMITS.items():
-            if not any(f"{owner}{name}" in config for owner in ("", "aws_", "azure_", "google_")):
-                config[name] = limit
+        own = {plain_name(name) for name in self.address.options}
+        config = {name: limit for name, limit in _LIMITS.items() if name not in own} | self.address.options
         patience = {"max_retries": retries, "retry_timeout": timedelta(seconds=30)}
         try:
             return make(self.address.bucket, config=config, retry_config=patience)

@@ -14,7 +14,7 @@ from typing import Any
 
 from lakedex.errors import InvalidInputError, OptionError
 
-__all__ = ["HADOOP_KEYS", "PROVIDERS", "StoreAddress", "parse_store_options", "store_address"]
+__all__ = ["HADOOP_KEYS", "PROVIDERS", "StoreAddress", "parse_store_options", "plain_name", "store_address"]
 
 
 PROVIDERS = {
@@ -202,14 +202,19 @@ def _first(names: Iterable[str], found: Mapping[str, str]) -> str | None:
     return next((name for name in names if name in found), None)
 
 
+def plain_name(name: str) -> str:
+    """An option's name without its owner's: ``timeout`` of ``aws_timeout``."""
+    return _OWNERS.sub("", name.lower(), count=1)
+
+
 def _checked(name: str, text: str) -> str:
     """The text of an option, checked where its kind is known; a truth value becomes ``true`` or ``false``."""
-    plain = _OWNERS.sub("", name.lower(), count=1)
+    plain = plain_name(name)
     if plain in _BOOLEANS:
         return str(_is_true(name, text)).lower()
     if plain in _DURATIONS and not _DURATION.fullmatch(text):
         raise OptionError(f"storage option {name!r} is a duration with a unit, as 10s, 500ms or 5m", option=name)
-    if plain in ("endpoint", "endpoint_url") and text and not _ENDPOINT.fullmatch(text):
+    if plain in _ENDPOINTS and text and not _ENDPOINT.fullmatch(text):
         raise OptionError(f"storage option {name!r} begins with http:// or https://, and a host follows", option=name)
     return text
 

@@ -233,7 +233,7 @@ def _require_services(target: Snapshot, saved: SavepointMetadata, savepoint: str
         }
         if not bases.keys() & replaced and all(bases.get(group, "~") >= commit.requested for group in newer):
             continue
-        present = {path: {entry.name for entry in list_folder(target.files, path)} for path, _ in files}
+        present = {path: {entry.name for entry in list_folder(target.files, path)} for path in dict(files)}
         if missing := [join_path(path, name) for path, name in files if name not in present[path]]:
             raise InvalidInputError(
                 f"{target.files} cannot be restored to {savepoint}: {done.operation or commit.action} "

@@ -389,9 +389,13 @@ class _Attempt:
         """
         timeline = self._snapshot.timeline
         with_logs = [item for item in self._snapshot.slices(partitions) if item.log_files]
-        inserts = _inserts_of_logs(timeline) if with_logs else {}
+        if not with_logs:
+            return
+        inserts = _inserts_of_logs(timeline)
+        # When compactions completed: layout 1 does not say so.
+        ends = {i.requested: "~" if timeline.layout == 1 else i.completed or "" for i in timeline.completed({"commit"})}
         for item in with_logs:
-            compacted = "" if item.base_file is None else _compaction_end(timeline, item.base_instant)
+            compacted = ends.get(item.base_instant, "")
             known = [inserts.get((log.partition, log.name), (None, "")) for log in item.log_files]
             # Of a log file of an archived commit only its keys say what they are.
             asks = any(count is None or written < compacted for count, written in known)
@@ -611,12 +615,6 @@ def _inserts_of_logs(timeline: Timeline) -> dict[tuple[str, str], tuple[int, str
                     count, first = found.get(place, (0, instant.completed or ""))
                     found[place] = count + stat.num_inserts, first
     return found
-
-
-def _compaction_end(timeline: Timeline, base_instant: str) -> str:
-    """When the compaction that wrote a base file completed: in layout 1, which does not say so, at the end of time."""
-    end = next((i.completed for i in timeline.completed({"commit"}) if i.requested == base_instant), None)
-    return "" if end is None else "~" if timeline.layout == 1 else end
 
 
 def _has_keys_of_its_own(snapshot: Snapshot, item: FileSlice) -> bool:

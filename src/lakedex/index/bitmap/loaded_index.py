@@ -25,7 +25,7 @@ from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import BitmapRecord, decode_bitmap_records
 from lakedex.codec.roaring import decode_bitmap
 from lakedex.errors import CorruptFileError
-from lakedex.index.bitmap.definitions import BitmapDefinition, known_bitmap_definitions
+from lakedex.index.bitmap.definitions import BitmapDefinition, indexed_limits, known_bitmap_definitions
 from lakedex.index.bitmap.keys import NULL_MARK, bitmap_key, coverage_prefix, logs_key, parse_type, typed_values
 from lakedex.index.bitmap.log_coverage import LOGS_SCHEMA, CoveredLog, covered_logs, is_log
 from lakedex.index.bitmap.run_files import (
@@ -55,8 +55,8 @@ __all__ = [
     "Coverage",
     "CoveredFile",
     "LoadedBitmapIndex",
-    "bitmap_columns",
     "load_bitmap_index",
+    "load_runs",
     "read_files_block",
     "read_logs_blocks",
     "run_records",
@@ -623,20 +623,7 @@ class LoadedBitmapIndex:
     @property
     def columns(self) -> frozenset[str]:
         """Columns with bitmaps."""
-        return _columns_of(self.definitions)
-
-
-def _columns_of(definitions: Mapping[str, BitmapDefinition]) -> frozenset[str]:
-    return frozenset(column for index in definitions.values() for column in index.columns)
-
-
-def bitmap_columns(snapshot: Snapshot) -> frozenset[str]:
-    """Columns with bitmaps, without a look at any of them.
-
-    Raises:
-        CorruptFileError: damaged definitions.
-    """
-    return _columns_of(known_bitmap_definitions(snapshot))
+        return frozenset(indexed_limits(self.definitions))
 
 
 def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
@@ -648,8 +635,15 @@ def load_bitmap_index(snapshot: Snapshot) -> LoadedBitmapIndex | None:
         CorruptFileError: damaged definitions, or a damaged manifest.
     """
     definitions = known_bitmap_definitions(snapshot)
-    if not definitions:
-        return None
+    return load_runs(snapshot, definitions) if definitions else None
+
+
+def load_runs(snapshot: Snapshot, definitions: dict[str, BitmapDefinition]) -> LoadedBitmapIndex:
+    """The bitmap index of definitions that were read already.
+
+    Raises:
+        CorruptFileError: a damaged manifest.
+    """
     cache = snapshot.cache
     with cache.lock:
         coverage = cache.indexes.get(Coverage)

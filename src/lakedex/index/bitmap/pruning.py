@@ -39,7 +39,8 @@ from lakedex.index.bitmap.condition import (
     terms_in,
     to_bitmap_expr,
 )
-from lakedex.index.bitmap.loaded_index import NULL, Coverage, LoadedBitmapIndex, bitmap_columns, load_bitmap_index
+from lakedex.index.bitmap.definitions import indexed_limits, known_bitmap_definitions
+from lakedex.index.bitmap.loaded_index import NULL, Coverage, LoadedBitmapIndex, load_runs
 from lakedex.index.bitmap.log_coverage import SliceLogs, joined
 from lakedex.index.bitmap.slice_files import slice_files
 from lakedex.index.column_stats.pruning import slice_bounds
@@ -89,15 +90,19 @@ class Bitmaps:
     def prune(self, snapshot: Snapshot, predicate: BoundPredicate, rows: IntArray) -> PruneResult:
         """Evaluate the slices by the values of their indexed columns."""
         try:
-            columns = bitmap_columns(snapshot)
-            has_terms = bool(columns and terms_in(to_bitmap_expr(predicate, columns)))
-            loaded = load_bitmap_index(snapshot) if has_terms else None
+            definitions = known_bitmap_definitions(snapshot)
+            if not definitions:
+                return PruneResult()
+            columns = frozenset(indexed_limits(definitions))
+            condition = to_bitmap_expr(predicate, columns)
+            if not terms_in(condition):
+                return self._without_terms(predicate, columns)
+            loaded = load_runs(snapshot, definitions)
         except CorruptFileError as error:
             detail = f"{error}; indexes.validate with repair=True repairs it"
             return PruneResult(unused=(UnusedIndex(index=self.name, reason="damaged", detail=detail),))
-        if loaded is not None:
-            return self.prune_by(loaded, snapshot, predicate, rows)
-        return self._without_terms(predicate, columns) if columns else PruneResult()
+        with loaded.coverage.lock:
+            return _Plan(self, snapshot, loaded, condition, rows).verdict()
 
     def _without_terms(self, predicate: BoundPredicate, columns: frozenset[str]) -> PruneResult:
         names = sorted({column.name for column in predicate.columns})
