@@ -1,6 +1,6 @@
 """``./dev bench page``: rewrite the figures of docs/performance.md from the JSON files in benchmarks/results.
 
-``./dev bench --json benchmarks/results/bench.json`` and the like of ``growth`` and ``scale_out`` make those files; of
+``./dev bench --json benchmarks/results/bench.json`` and the like of the others in ``PARTS`` make those files; of
 several (``bench-flights.json``) each has its part.
 """
 
@@ -11,11 +11,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.bench_clustering import clustering_table
 from benchmarks.growth import Curve, curves_table
+from benchmarks.merge_on_read import goals, seconds_by_step
 from benchmarks.peers import LIMITS
 from benchmarks.peers.protocol import STEPS
 from benchmarks.plots import bars, lines
-from benchmarks.report import STEP_TEXTS, page_text, table, write_page
+from benchmarks.report import STEP_TEXTS, facts_text, page_text, table, write_page
 from benchmarks.results import Results
 
 __all__ = ["main"]
@@ -78,7 +80,30 @@ def _scale_out(results: Results, source: str) -> Iterator[str]:
     yield table(["work", "s", "MiB that came to the driver", "tasks running when an executor was killed"], cells)
 
 
-PARTS = {"bench": _peers, "growth": _growth, "scale_out": _scale_out}
+def _merge_on_read(results: Results, source: str) -> Iterator[str]:
+    """Seconds of each step and peer, and the goals."""
+    yield f"## Merge-on-read beside copy-on-write (`{source}.json`)"
+    yield facts_text(results)
+    for work in results.works():
+        yield f"### {work}: seconds"
+        yield seconds_by_step(results, work)
+        yield "\n".join(f"* {line}" for line in goals(results, work))
+
+
+def _clustering(results: Results, source: str) -> Iterator[str]:
+    """Ways and peers."""
+    yield f"## Clustering of small files (`{source}.json`)"
+    yield f"{results.facts['date']}, commit {results.facts['commit']}; lakedex without Spark."
+    yield clustering_table(results.tables["clustering"])
+
+
+PARTS = {
+    "bench": _peers,
+    "merge_on_read": _merge_on_read,
+    "clustering": _clustering,
+    "growth": _growth,
+    "scale_out": _scale_out,
+}
 
 
 def main(given: Sequence[str]) -> int:

@@ -9,7 +9,18 @@ from benchmarks.goals import verdicts
 from benchmarks.peers.protocol import STEPS
 from benchmarks.results import Results
 
-__all__ = ["BEGIN", "END", "goals_table", "page_text", "ratio_table", "seconds_table", "table", "text", "write_page"]
+__all__ = [
+    "BEGIN",
+    "END",
+    "facts_text",
+    "goals_table",
+    "page_text",
+    "ratio_table",
+    "seconds_table",
+    "table",
+    "text",
+    "write_page",
+]
 
 BEGIN, END = "<!-- figures: made by ./dev bench page -->", "<!-- end of figures -->"
 STEP_TEXTS = {
@@ -158,7 +169,8 @@ def further_tables(results: Results) -> list[str]:
     return found
 
 
-def _facts(results: Results) -> str:
+def facts_text(results: Results) -> str:
+    """When, at which commit and on what it was measured."""
     facts = results.facts
     versions = ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())
     return (
@@ -171,7 +183,7 @@ def _facts(results: Results) -> str:
 
 def text(results: Results) -> str:
     """All of it, for the terminal."""
-    parts = [_facts(results)]
+    parts = [facts_text(results)]
     for work in results.works():
         parts.append(f"### {work}: how many times as long as lakedex")
         parts += _ratio_tables(results, work, ("warm", "cpu"))
@@ -182,7 +194,7 @@ def text(results: Results) -> str:
 
 def page_text(results: Results, pictures: Mapping[str, str], *, goals: bool) -> str:
     """The part for the page: ratios of warm calls, pictures of the seconds, further tables, the goals if asked."""
-    parts = [_facts(results)]
+    parts = [facts_text(results)]
     for work in results.works():
         parts += [f"### {work}", *_ratio_tables(results, work, ("warm",))]
         if work in pictures:

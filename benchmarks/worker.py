@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import time
 import traceback
@@ -57,6 +58,16 @@ class Worker:
         if step in QUESTIONS:
             answer.counts |= found.examined(own, path, step)
         return {name: getattr(answer, name) for name in ("seconds", "cpu", "counts", "value")}
+
+    def cluster(self, peer: str, path: str, by: str) -> dict[str, Any]:
+        """Cluster a table: seconds, processor time, peak of this process, and what the engine told."""
+        found = self._peers[peer]
+        found.told = {}
+        cpu, started = cpu_seconds(os.getpid()), time.perf_counter()
+        found.cluster(path, by)
+        seconds = time.perf_counter() - started
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {"seconds": seconds, "cpu": cpu_seconds(os.getpid()) - cpu, "peak": peak, **found.told}
 
     def checksum(self, peer: str, work: dict[str, Any], path: str) -> dict[str, Any]:
         """Rows and sum of a table."""

@@ -96,6 +96,11 @@ class DeltaRust(Peer):
         found = pa.table(self.engine.execute(f"SELECT {what} FROM asked WHERE {work.sql(question)}").read_all())
         return int(found.column("found")[0].as_py()) if question == "count" else int(found.num_rows)
 
+    def read(self, work: Workload, path: str) -> int:
+        """By SQL."""
+        engine = QueryBuilder().register("asked", DeltaTable(path))
+        return int(pa.table(engine.execute("SELECT * FROM asked").read_all()).num_rows)
+
     def checksum(self, work: Workload, path: str) -> tuple[int, float]:
         """By SQL."""
         text = f"SELECT count(*) AS found, sum({work.value}) AS total FROM asked"

@@ -81,6 +81,12 @@ class HudiBloom(SparkPeer):
         """``upsert``."""
         self._write(work, path, rows, "upsert", "append")
 
+    def cluster(self, path: str, by: str) -> None:
+        """``CALL run_clustering``, of all small files at once."""
+        order = f", order => '{by}'" if by else ""
+        options = "hoodie.clustering.plan.strategy.max.num.groups=1000,hoodie.metadata.enable=true"
+        self.spark.sql(f"CALL run_clustering(path => '{path}'{order}, options => '{options}')").collect()
+
 
 class HudiFooterBloom(HudiBloom):
     """Bloom filters and key ranges in each file's footer, Hudi's default for a bloom index."""

@@ -173,6 +173,14 @@ class LakedexLocal(Peer):
         """``upsert``: metadata bloom index."""
         self.told = _told(self.table.upsert(pq.read_table(rows)))
 
+    def cluster(self, path: str, by: str) -> None:
+        """All small files of each partition."""
+        options = {"hoodie.clustering.plan.strategy.max.num.groups": "1000"}
+        names = by.split(",") if by else []
+        way = {"zorder": names} if len(names) > 1 else {"order_by": names} if names else {}
+        done = Table.open(path, options=options).maintenance.cluster(**way)  # type: ignore[arg-type]
+        self.told = {"bytes": done.bytes_before, "files_before": done.files_before}
+
     def open(self, work: Workload, path: str) -> None:
         """A table object that knows nothing yet."""
         self.asked = self.reading.watch(Table.open(path))
@@ -192,6 +200,10 @@ class LakedexLocal(Peer):
             return {"files_read": told.scanned + told.by_footers}
         read = cast("AnalyzedPlan", scan.explain(analyze=True))
         return {"files_read": len(read.files), "row_groups": read.row_groups}
+
+    def read(self, work: Workload, path: str) -> int:
+        """All rows as an Arrow table."""
+        return int(Table.open(path).scan(use_indexes=False).to_arrow().num_rows)
 
     def checksum(self, work: Workload, path: str) -> tuple[int, float]:
         """All rows."""

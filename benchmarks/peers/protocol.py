@@ -78,11 +78,15 @@ class Peer:
         return {}
 
     def read(self, work: Workload, path: str) -> int:
-        """Read all rows of the table as it is now; how many."""
-        return self.checksum(work, path)[0]
+        """Read all columns of all rows of the table as it is now; how many rows."""
+        raise NotImplementedError
 
     def compact(self, work: Workload, path: str) -> None:
         """Write a table of base files and changes as base files alone. Nothing where there are no changes apart."""
+
+    def cluster(self, path: str, by: str) -> None:
+        """Join the small files of a Hudi table; sort its rows by a column, or along a z-order curve of ``x,y``."""
+        raise NotImplementedError
 
     def checksum(self, work: Workload, path: str) -> tuple[int, float]:
         """Rows, and the sum of the value column; not measured."""

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyspark
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from benchmarks.data import Workload
 from benchmarks.peers.protocol import Peer, Settings
@@ -102,6 +103,14 @@ class SparkPeer(Peer):
         what = "count(*)" if question == "count" else "*"
         found = self.spark.sql(f"SELECT {what} FROM {self.relation(work, path)} WHERE {work.sql(question)}").collect()
         return int(found[0][0]) if question == "count" else len(found)
+
+    def read(self, work: Workload, path: str) -> int:
+        """All rows, written to nowhere."""
+        self.open(work, path)
+        seen = Observation()
+        rows = self.spark.sql(f"SELECT * FROM {self.relation(work, path)}").observe(seen, F.count(F.lit(1)).alias("n"))
+        rows.write.format("noop").mode("overwrite").save()
+        return int(seen.get["n"])
 
     def checksum(self, work: Workload, path: str) -> tuple[int, float]:
         """By SQL."""

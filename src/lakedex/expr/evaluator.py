@@ -110,15 +110,12 @@ def evaluate(scalar: Scalar, batch: pa.RecordBatch) -> Any:
         raise _named(scalar, error) from error
 
 
-def _named(scalar: Scalar, error: Exception) -> InvalidInputError:
+def _named(scalar: Scalar, error: Exception) -> Exception:
     """Error that names the innermost expression in which ``error`` was raised."""
-    if isinstance(error, _RowError):
+    if "expression" in error.__dict__:
         return error
-    return _RowError(f"{to_text(scalar)}: {error}")
-
-
-class _RowError(InvalidInputError):
-    """An expression failed for a value; the message names the expression."""
+    text = to_text(scalar)
+    return InvalidInputError(f"{text}: {error}", expression=text)
 
 
 def _arguments(scalars: Sequence[Scalar], batch: pa.RecordBatch, *, strict: bool) -> list[Any]:

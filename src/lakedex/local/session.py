@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakedex.engine import Engine
-from lakedex.errors import InvalidInputError, MissingEngineError
+from lakedex.errors import InvalidInputError, LakedexError, MissingEngineError, error_from_fields, error_to_fields
 from lakedex.expr.conditions import as_sql
 from lakedex.expr.evaluator import evaluate_scalar
 from lakedex.expr.parser import parse_scalar
@@ -86,8 +86,13 @@ class LocalSession:
         columns = {name: rows.column(name) for name in rows.schema.names}
         for name, text in assignments.items():
             kind = schema.field(name).type
-            scalar = parse_scalar(str(text), schema, self.rules)
-            columns[name] = evaluate_scalar(scalar, rows, kind, timezone=self.rules.timezone)
+            try:
+                scalar = parse_scalar(str(text), schema, self.rules)
+                columns[name] = evaluate_scalar(scalar, rows, kind, timezone=self.rules.timezone)
+            except LakedexError as error:
+                cls, message, fields = error_to_fields(error)
+                where_to = f"table {snapshot.config.name}: update of column {name!r}"
+                raise error_from_fields(cls, f"{where_to}: {message}", {**fields, "column": name}) from error
         return pa.table(columns, schema=schema)
 
     def merged(self, task: MergeTask) -> Any:

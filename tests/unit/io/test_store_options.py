@@ -66,6 +66,13 @@ def test_the_option_is_named(url: str, options: dict[Any, Any], named: str, says
     assert "maybe" not in text and "aws_allow_http" not in text
 
 
+def test_an_endpoint_of_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "minio:9000")
+    with pytest.raises(OptionError, match="AWS_ENDPOINT_URL.*" + ENDPOINT) as caught:
+        Table.open("s3://lake/t")
+    assert "minio" not in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["0", "500ms", "1.5 s", "1h 5m", "2 minutes", "3days1sec", "1 hr", "2wks", "5 millis"])
 def test_durations_that_the_client_takes(text: str) -> None:
     assert open_storage("s3://lake/t", {"timeout": text, "aws_read_timeout": text}).base_path == "s3://lake/t"
