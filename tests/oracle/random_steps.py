@@ -341,7 +341,7 @@ class Life:
         instant = self.before[-1][0] if self.before else ""
         newest = bool(instant) and instant == max(one for one, _ in self.before)
         if (newest and self.saved is None) and self.attempt(
-            lambda: self.table.maintenance.savepoint(instant), "may have been cleaned"
+            lambda: self.table.maintenance.savepoint(instant), "may have been cleaned", "which replaces files, began"
         ):
             self.saved = instant, self.now.copy(), len(self.before)
 

@@ -19,6 +19,7 @@ from functools import partial
 from lakedex.errors import CorruptFileError
 from lakedex.io.locks import Lock
 from lakedex.layout.contained_files import delete_temp, list_folder, require_folders
+from lakedex.layout.names import parse_base_file_name, parse_log_file_name
 from lakedex.maintenance.metadata_cleaning import commits_retained
 from lakedex.maintenance.metadata_compaction import delta_commits_since, last_compaction
 from lakedex.options import ArchiveOptions, WriteOptions
@@ -68,6 +69,7 @@ def data_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
         if compaction is None:
             return []
         limits.append(_first_uncompacted(timeline, compaction.requested))
+    limits.append(_first_replaced_that_is_there(now, commits[len(commits) - keep_min].requested))
     return _chosen(timeline, commits, limits, options.archive, len(commits) - keep_min, keep_min, keep_max)
 
 
@@ -137,6 +139,19 @@ def _first_unclean_replacement(timeline: Timeline) -> str | None:
         return replacing[0].requested
     bound = _cleaned_before(timeline, cleans[-1])
     return next((i.requested for i in replacing if i.requested >= bound), None)
+
+
+def _first_replaced_that_is_there(now: Snapshot, before: str) -> str | None:
+    """Earliest commit whose replaced files are there after cleaning: of a plan older than a savepoint with them."""
+    for instant in now.timeline.completed({"replacecommit"}):
+        if instant.requested >= before:
+            break
+        replaced = now.timeline.commit_metadata(instant).replaced or {}
+        for partition, names in now.listing(replaced).items() if replaced else ():
+            found = (parse_base_file_name(name) or parse_log_file_name(name) for name in names)
+            if any(file is not None and file.file_id in replaced[partition] for file in found):
+                return instant.requested
+    return None
 
 
 def _cleaned_before(timeline: Timeline, clean: Instant) -> str:

@@ -369,6 +369,7 @@ def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, 
         commit = _commit(snapshot, instant)
         if commit in savepoint_times(timeline):
             raise InvalidInputError(f"{handle.files}: the commit {commit} has a savepoint already")
+        _require_no_older_plan(snapshot, commit)
         files = _files_at(snapshot, commit)
         body = SavepointMetadata(by=user or _user(), at=int(time.time() * 1000), comment=comment, files=files)
         pending = Instant(commit, "savepoint", State.INFLIGHT, None, "")
@@ -378,6 +379,22 @@ def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, 
         when = recovered.clock.next(snapshot.last_time)
         complete(timeline, pending, when, encode_savepoint_metadata(body))
     return commit
+
+
+def _require_no_older_plan(snapshot: Snapshot, commit: str) -> None:
+    """What replaces files of the commit has to begin after it.
+
+    Hudi 1.1.1 archives up to the first savepoint, also what replaced files that the savepoint retains: they are current
+    again then, beside the new ones. Archiving in lakedex stops before that.
+    """
+    older = [i.requested for i in snapshot.timeline.pending({"replacecommit", "clustering"}) if i.requested < commit]
+    if older:
+        raise InvalidInputError(
+            f"{snapshot.files}: {older[0]}, which replaces files, began before the commit {commit} and is not "
+            f"complete, so that commit cannot have a savepoint: Hudi would show the replaced rows again after it "
+            f"archives. Complete it first, with maintenance.cluster(instant={older[0]!r}), or take it back with "
+            f"maintenance.rollback({older[0]!r})"
+        )
 
 
 def _user() -> str:

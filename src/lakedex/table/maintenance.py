@@ -450,7 +450,8 @@ class Maintenance:
             The commit, which is the savepoint's name.
 
         Raises:
-            InvalidInputError: no such commit, one that has a savepoint, or one whose files may be deleted already.
+            InvalidInputError: no such commit, one that has a savepoint, one whose files may be deleted already, or
+                one after a plan or write that replaces files and is not complete.
 
         Example:
             >>> kept = table.maintenance.savepoint(comment="before the migration")

@@ -197,6 +197,8 @@ def test_replaced_files_have_to_be_cleaned_first(tmp_path: Path) -> None:
     clean(tmp_path, replacing)
     assert going(tmp_path) == instants(tmp_path)[:2], "cleaned up to it, not with it"
     clean(tmp_path, instants(tmp_path)[-1])
+    assert replacing not in going(tmp_path), "its files are there"
+    table.maintenance.clean(commits=1)
     assert replacing in going(tmp_path)
     clean(tmp_path, instants(tmp_path)[-1], [instants(tmp_path)[0]])
     assert replacing not in going(tmp_path), "a savepoint kept the files from that clean"

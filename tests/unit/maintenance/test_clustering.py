@@ -286,19 +286,30 @@ def test_restore_clean_and_archive(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [6, 8])
-def test_a_restore_to_a_commit_within_a_clustering(tmp_path: Path, version: int) -> None:
-    """Version 6 keeps a clustering that was planned before the commit; no savepoint retains what it wrote."""
+def test_a_savepoint_within_a_clustering(tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hudi makes one. Archiving must not forget what replaced the files that it retains, as Hudi 1.1.1 does.
+
+    Version 6 keeps a clustering that was planned before the commit; no savepoint retains what it wrote.
+    """
     table = table_of(tmp_path, version)
     planned = table.maintenance.cluster(order_by="n", plan_only=True)
     table.insert(rows(("x", "oslo", 1, 1)))
     before = with_meta(table)
+    with pytest.raises(InvalidInputError, match=f"{planned.instant}, which replaces files, began before .*rollback"):
+        table.maintenance.savepoint()
+    monkeypatch.setattr("lakedex.maintenance.rollback._require_no_older_plan", lambda snapshot, commit: None)
     kept = table.maintenance.savepoint()
     table.maintenance.cluster(instant=planned.instant)
     for ts in (10**6, 10**7, 10**8):
         table.upsert(rows(*((f"k{file}-0", "oslo", ts, file) for file in range(FILES))))
     table.maintenance.clean(commits=1)
+    table.maintenance.compact_metadata()
+    now = with_meta(table)
+    tight = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
+    archived = table.maintenance.archive(options=tight).instants
+    assert planned.instant not in archived
+    assert_whole(tmp_path, now)
     if version == 6:
-        now = with_meta(table)
         for dry_run in (True, False):
             with pytest.raises(InvalidInputError, match=f"CLUSTER {planned.instant}, planned before it .* to cleaning"):
                 table.maintenance.restore(kept, dry_run=dry_run)
