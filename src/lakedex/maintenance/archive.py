@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lakedex.errors import CorruptFileError
 from lakedex.io.locks import Lock
 from lakedex.layout.contained_files import delete_temp, list_folder, require_folders
 from lakedex.layout.names import parse_base_file_name, parse_log_file_name
@@ -27,7 +26,6 @@ from lakedex.parallel import run_threads
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS, Timeline, remove_file
 from lakedex.timeline.archived import ArchivedInstant, append_archive_log, append_history, merge_history, read_history
-from lakedex.timeline.commit_metadata import decode_body
 from lakedex.timeline.instant import Instant, State, comparable_action, parse_instant_name
 from lakedex.timeline.table_config import read_table_config
 
@@ -61,7 +59,7 @@ def data_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
     commits = timeline.completed(WRITE_ACTIONS)
     if len(commits) <= keep_max:
         return []
-    limits = [_before_pending(timeline), _first_unclean_replacement(timeline)]
+    limits = [_before_pending(timeline)]
     if now.config.table_type == "MERGE_ON_READ":
         limits.append(_first_for_compaction(timeline))
     if now.uses_metadata:
@@ -69,7 +67,7 @@ def data_to_archive(now: Snapshot, options: WriteOptions) -> list[Instant]:
         if compaction is None:
             return []
         limits.append(_first_uncompacted(timeline, compaction.requested))
-    limits.append(_first_replaced_that_is_there(now, commits[len(commits) - keep_min].requested))
+    limits.append(_first_unclean_replacement(now, commits[len(commits) - keep_min].requested))
     return _chosen(timeline, commits, limits, options.archive, len(commits) - keep_min, keep_min, keep_max)
 
 
@@ -129,20 +127,12 @@ def _before_pending(timeline: Timeline) -> str | None:
     return min([max((i.requested for i in commits if i.requested < first), default=first), *since])
 
 
-def _first_unclean_replacement(timeline: Timeline) -> str | None:
-    """``ClusteringUtils.getEarliestInstantToRetainForClustering``: without it, replaced files would reappear."""
-    replacing = [i for i in timeline.instants if i.action in ("replacecommit", "clustering")]
-    cleans = timeline.completed({"clean"})
-    if not replacing:
-        return None
-    if not cleans:
-        return replacing[0].requested
-    bound = _cleaned_before(timeline, cleans[-1])
-    return next((i.requested for i in replacing if i.requested >= bound), None)
+def _first_unclean_replacement(now: Snapshot, before: str) -> str | None:
+    """Earliest commit whose replaced files are there: without it they would be current again.
 
-
-def _first_replaced_that_is_there(now: Snapshot, before: str) -> str | None:
-    """Earliest commit whose replaced files are there after cleaning: of a plan older than a savepoint with them."""
+    Java looks at the last clean instead (``ClusteringUtils.getEarliestInstantToRetainForClustering``), and overlooks
+    what a savepoint retains.
+    """
     for instant in now.timeline.completed({"replacecommit"}):
         if instant.requested >= before:
             break
@@ -152,26 +142,6 @@ def _first_replaced_that_is_there(now: Snapshot, before: str) -> str | None:
             if any(file is not None and file.file_id in replaced[partition] for file in found):
                 return instant.requested
     return None
-
-
-def _cleaned_before(timeline: Timeline, clean: Instant) -> str:
-    """Instant before which replaced files are deleted, by the plan of the last clean."""
-    name = f"{clean.requested}.clean.requested"
-    try:
-        plan = decode_body(timeline.read(name), f"{timeline.path}/{name}")
-    except (CorruptFileError, FileNotFoundError):
-        return ""
-    earliest = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or "")
-    savepoints = sorted(
-        filter(None, str((plan.get("extraMetadata") or {}).get("savepointed_timestamps", "")).split(","))
-    )
-    if not earliest:
-        return clean.requested
-    if plan.get("policy") == "KEEP_LATEST_FILE_VERSIONS" or not savepoints or earliest <= savepoints[0]:
-        return earliest
-    # Files replaced since that savepoint were retained for it, and still exist even if it was deleted.
-    replaced = any(savepoints[0] <= i.requested <= earliest for i in timeline.completed({"replacecommit"}))
-    return savepoints[0] if replaced else earliest
 
 
 def _first_for_compaction(timeline: Timeline, enough: int = 5) -> str | None:
