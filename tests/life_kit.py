@@ -111,7 +111,7 @@ def plain_commit(path: Path, partition: str, key: str, row: Row, schema: pa.Sche
 
     avro = json.dumps(arrow_to_avro(schema, snapshot.config.name))
     body = CommitMetadata(operation="INSERT", write_stats={folder: (stat,)}, extra={"schema": avro})
-    complete(line, inflight, clock.next(max(line.last_time, instant)), encode_commit_metadata(body))
+    complete(line, inflight, clock.next(max(line.last_time, instant)), encode_commit_metadata(body, line.layout))
     return instant
 
 

@@ -302,7 +302,7 @@ def _commit(damaged: bytes, path: str) -> None:
 def _encoded(found: Any) -> bytes | None:
     """The commit written again; None where its numbers or texts are such as Avro does not hold."""
     try:
-        return encode_commit_metadata(found)
+        return encode_commit_metadata(found, 2)
     except ValueError:
         return None
 

@@ -446,7 +446,8 @@ def _carry_out(
     stats: dict[str, tuple[WriteStat, ...]] = {}
     for operation, result in zip(operations, results, strict=True):
         stats[operation.partition] = (*stats.get(operation.partition, ()), _write_stat(operation, result))
-    body = encode_commit_metadata(replace(metadata_commit(stats, "COMPACT"), compacted=True))
+    commit = replace(metadata_commit(stats, "COMPACT", now.metadata.table_version), compacted=True)
+    body = encode_commit_metadata(commit, timeline.layout)
     completion = clock.next(max(now.timeline.last_time, timeline.last_time, requested))
     complete(timeline, instant, completion, body, is_new=True)
     done.instants.append(requested)

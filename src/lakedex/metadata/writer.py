@@ -167,9 +167,7 @@ def write_delta_commit(
     return DeltaCommit(done, body, files), [replace(log, content=b"") for log in written]
 
 
-def metadata_commit(
-    stats: Mapping[str, tuple[WriteStat, ...]], operation: str, table_version: int = 8
-) -> CommitMetadata:
+def metadata_commit(stats: Mapping[str, tuple[WriteStat, ...]], operation: str, table_version: int) -> CommitMetadata:
     """Commit metadata of a delta commit on the metadata table."""
     return CommitMetadata(operation=operation, write_stats=stats, extra={"schema": _plain_schema(table_version)})
 

@@ -452,7 +452,7 @@ def _write_stat(entry: Mapping[str, Any], path: str) -> WriteStat:
     return stat
 
 
-def encode_commit_metadata(metadata: CommitMetadata, layout: int = 2) -> bytes:
+def encode_commit_metadata(metadata: CommitMetadata, layout: int) -> bytes:
     """Encode a commit; with ``replaced`` a replace commit.
 
     Args:

@@ -96,14 +96,14 @@ def test_damage_is_named(data: st.DataObject) -> None:
         write_stats={"p": (WriteStat(file_id="f", path="p/f", partition_path="p", file_size=3),)},
         extra={"schema": "{}"},
     )
-    bytes_ = bytearray(encode_commit_metadata(commit))
+    bytes_ = bytearray(encode_commit_metadata(commit, 2))
     bytes_[data.draw(st.integers(0, len(bytes_) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(CorruptFileError):
         decode_commit_notes(bytes(bytes_), "a.commit")
 
 
 def test_only_some_fields_are_given() -> None:
-    data = encode_commit_metadata(CommitMetadata(operation="UPSERT", extra={"a": "b"}))
+    data = encode_commit_metadata(CommitMetadata(operation="UPSERT", extra={"a": "b"}), 2)
     _, (some,) = read_container(data, "", frozenset({"operationType"}))
     assert some == {"operationType": "UPSERT"}
 

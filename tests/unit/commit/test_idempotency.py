@@ -39,7 +39,7 @@ def rewrite(table: Table, change: Callable[[dict[str, str]], dict[str, str]], pl
     changed = type(metadata)(
         operation=metadata.operation, write_stats=metadata.write_stats, extra=change(dict(metadata.extra))
     )
-    file.write_bytes(encode_commit_metadata(changed))
+    file.write_bytes(encode_commit_metadata(changed, 2))
 
 
 def as_hudi(table: Table, place: int = -1) -> None:

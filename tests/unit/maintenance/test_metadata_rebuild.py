@@ -439,7 +439,9 @@ def test_an_index_that_java_makes_anew(path: Path) -> None:
     timeline = Timeline.load(TableFiles(table.context.files.storage, str(metadata(path))), ".hoodie/timeline")
     first = next(file for file in metadata(path, ".hoodie/timeline").glob("0000000000000000[0-9]_*"))
     last = timeline.completed()[-1]
-    body = encode_commit_metadata(replace(timeline.commit_metadata(last), operation="BULK_INSERT_PREPPED"))
+    body = encode_commit_metadata(
+        replace(timeline.commit_metadata(last), operation="BULK_INSERT_PREPPED"), timeline.layout
+    )
     name = f"{first.name.split('_')[0][:-1]}9_{int(last.completed or 0) + 1}.deltacommit"
     (first.parent / name).write_bytes(body)
     older = [file for file in metadata(path, "column_stats").glob(".*.log.*") if last.requested not in file.name]

@@ -20,6 +20,7 @@ from lakedex.timeline.commit_metadata import (
     encode_requested_replace,
 )
 from lakedex.timeline.instant import State
+from table_kit import make, rows
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "timeline"
 STORE = LocalStorage()
@@ -103,3 +104,21 @@ def test_taken_back(timeline: Timeline) -> None:
     create_requested(timeline, WHEN, "commit")
     with pytest.raises(CommitConflictError, match="another writer uses the instant"):
         create_requested(timeline, WHEN, "commit")
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_all_commits_of_both_timelines_are_json(tmp_path: Path, kind: str) -> None:
+    """Java reads those of version 6 as JSON when it archives, and fails at others: its writers were shut out."""
+    options = {"hoodie.write.table.version": 6, "hoodie.metadata.compact.max.delta.commits": 2}
+    table = make(tmp_path, table_type=kind, options=options)
+    for number in range(5):
+        table.upsert(rows(("k1", "a", number, number), (f"n{number}", "a", 1, 1)))
+    table.insert_overwrite(rows(("k2", "a", 5, 5)))
+    table.maintenance.cluster()
+    if kind == "mor":
+        table.maintenance.compact()
+    folders = (tmp_path / ".hoodie", tmp_path / ".hoodie/metadata/.hoodie")
+    commits = [file for folder in folders for file in folder.glob("*commit") if file.stat().st_size]
+    kinds = {(file.parent.parent.name == "metadata", file.suffix) for file in commits}
+    assert {(True, ".commit"), (True, ".deltacommit"), (False, ".replacecommit")} <= kinds
+    assert [file for file in commits if not isinstance(json.loads(file.read_bytes()), dict)] == []

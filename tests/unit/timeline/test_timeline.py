@@ -42,7 +42,7 @@ def commit(base: Path, number: int, action: str = "commit", body: bytes = b"") -
 
 
 def replace_body(replaced: dict[str, tuple[str, ...]]) -> bytes:
-    return encode_commit_metadata(CommitMetadata(operation="INSERT_OVERWRITE", replaced=replaced))
+    return encode_commit_metadata(CommitMetadata(operation="INSERT_OVERWRITE", replaced=replaced), 2)
 
 
 def test_no_folder(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_timeline_of_savepoints_begins_with_the_last_one(tmp_path: Path) -> No
 def test_metadata_is_read_once(tmp_path: Path) -> None:
     stat = WriteStat(file_id="f-0", path="p/f", partition_path="p", file_size=3)
     body = CommitMetadata(operation="INSERT", write_stats={"p": (stat,)}, extra={"schema": "{}"})
-    commit(tmp_path, 1, body=encode_commit_metadata(body))
+    commit(tmp_path, 1, body=encode_commit_metadata(body, 2))
     timeline = load(tmp_path)
     found = timeline.commit_metadata(t(1))
     assert found == body
