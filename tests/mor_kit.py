@@ -19,9 +19,11 @@ from lakedex.codec.log_block import RollbackCommand, encode_delete_block, encode
 from lakedex.io.local import LocalStorage
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import BaseFile, FileSlice, LogFile
-from lakedex.snapshot.merge_on_read import MergeInPlace, MergeSettings, iter_merged_slice
+from lakedex.parquet.base_file_reader import iter_base_file
+from lakedex.parquet.conform import conform_stored
+from lakedex.snapshot.merge_on_read import MergeCounts, MergeInPlace, MergeSettings, iter_merged_slice
 from lakedex.snapshot.schema import read_columns
-from lakedex.types import META_COLUMNS, RECORD_KEY
+from lakedex.types import FILE_NAME, META_COLUMNS, RECORD_KEY
 
 COMMIT_TIME, EVENT_TIME = "COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"
 OWN = pa.schema([("key", pa.string()), ("ts", pa.int64()), ("value", pa.int32())])
@@ -138,8 +140,9 @@ def merged(path: Path, item: FileSlice, merge: MergeSettings, needed: pa.Schema 
     batches = list(iter_merged_slice(files, item, wanted, merge))
     assert all(batch.schema.equals(wanted) for batch in batches)
     found = pa.Table.from_batches(batches, wanted)
-    compacted = pa.Table.from_batches(list(MergeInPlace(files, item, merge)), merge.schema)
-    assert not wanted.names or values(compacted, *wanted.names) == values(found, *wanted.names)
+    compacted, _ = in_place(files, item, merge)
+    names = [name for name in wanted.names if name != FILE_NAME]
+    assert not names or values(compacted, *names) == values(found, *names)
     if item.base_file is not None:
         stored = pq.read_table(path / item.base_file.name, columns=[RECORD_KEY])[RECORD_KEY].to_pylist()
         keys = compacted[RECORD_KEY].to_pylist()
@@ -147,6 +150,21 @@ def merged(path: Path, item: FileSlice, merge: MergeSettings, needed: pa.Schema 
         left = iter(stored)
         assert keys[: len(old)] == old and all(key in left for key in old)
     return found
+
+
+def in_place(files: TableFiles, item: FileSlice, merge: MergeSettings) -> tuple[pa.Table, MergeCounts]:
+    """The rows of the slice's next base file, as a compaction writes them, and what was counted."""
+    merged, batches = MergeInPlace(files, item, merge, "new"), []
+    if item.base_file is not None:
+        path = files.path(item.base_file.relative_path)
+        for stored in iter_base_file(files.storage, path):
+            changed = merged.changed(stored)
+            was = conform_stored(stored, merge.schema)
+            assert changed.is_whole == (changed.rows.num_rows == stored.num_rows)
+            assert all(changed.rows[name].equals(was[name]) for name in changed.unchanged if changed.is_whole)
+            batches.append(changed.rows)
+    rows = pa.Table.from_batches([*batches, *merged.left()], merged.schema)
+    return rows.cast(merge.schema), merged.counts
 
 
 def values(table: pa.Table, *names: str) -> list[tuple[Any, ...]]:

@@ -1,29 +1,30 @@
 """The task of a compaction: write the merged rows of one file slice to the next base file of its group.
 
-Memory: the log records of the group, a batch of its base file, one row group of the new file and what indexes collect
-of it.
+Row groups that lose no row reuse the stored chunks of the columns in which nothing changed.
+
+Memory: the log records of the group, a row group of its base file, as it is stored too, one row group of the new file
+and what indexes collect of it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-
-import pyarrow as pa
 
 from lakedex.engine import current_task
 from lakedex.errors import LakedexError
+from lakedex.index.merged_file import MergedFile, footer_filter, reusable_text
 from lakedex.index.written_file import Collector, FinishedFile, WrittenFile
 from lakedex.io.storage import TableFiles
 from lakedex.layout.contained_files import require_under_way
-from lakedex.layout.file_slice import FileSlice
+from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import BaseFileName, join_path, marker_name
-from lakedex.parquet.base_file_reader import read_footer
+from lakedex.parquet.base_file_reader import ExistingBaseFile, open_for_merge
 from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
 from lakedex.snapshot.merge_on_read import MergeCounts, MergeInPlace, MergeSettings
-from lakedex.types import FILE_NAME, RECORD_KEY
+from lakedex.types import FILE_NAME
 
 __all__ = ["CompactFileGroup", "CompactedGroup"]
 
@@ -80,25 +81,36 @@ class CompactFileGroup:
 
     def _write(self, files: TableFiles, item: FileSlice, name: str, made: list[str]) -> CompactedGroup:
         started = time.perf_counter()
-        path = files.path(item.partition, name)
-        merged = MergeInPlace(files, item, self.merge)
-        base, schema = item.base_file, self.merge.schema
-        before = 0 if base is None else read_footer(files.storage, files.path(base.relative_path)).rows
-        writer = BaseFileWriter(
-            files.storage, path, schema, self.settings, expected_rows=max(before + merged.counts.keys, 1)
-        )
-        collecting = {index: collector.begin(schema) for index, collector in self.collectors.items()}
-        try:
-            place = schema.get_field_index(FILE_NAME)
-            for batch in merged:
-                rows = batch.set_column(place, schema.field(place), pa.repeat(name, batch.num_rows))
-                keys = writer.write(rows)
-                for collector in collecting.values():
-                    collector.add(rows, {} if keys is None else {RECORD_KEY: keys})
-            summary = writer.close()
-        except BaseException:
-            writer.abort()
-            raise
+        path, base = files.path(item.partition, name), item.base_file
+        merged = MergeInPlace(files, item, self.merge, name)
+        collecting = {index: collector.begin(merged.schema) for index, collector in self.collectors.items()}
+        with self._stored(files, base) as stored:
+            footer = None if stored is None else stored.footer
+            old = footer_filter(footer)
+            before, growth = 0 if footer is None else footer.rows, merged.growth(old)
+            writer = BaseFileWriter(
+                files.storage,
+                path,
+                merged.schema,
+                self.settings,
+                expected_rows=max(before + growth, 1),
+                existing_bloom=reusable_text(
+                    footer, old, self.settings.bloom, may_change=growth > 0 or merged.has_deletes
+                ),
+                stored=None if stored is None else stored.chunks,
+            )
+            built = MergedFile(writer, tuple(collecting.values()), self.settings.row_group_bytes)
+            try:
+                if stored is not None:
+                    built.merge(stored, merged, may_grow=growth > 0)
+                for rows in merged.left():
+                    if writer.reuses_bloom and base is not None:
+                        built.hash_stored_keys(files.storage, files.path(base.relative_path))
+                    built.add(rows)
+                summary = writer.close()
+            except BaseException:
+                writer.abort()
+                raise
         file = FinishedFile(
             storage=files.storage,
             temp=files.temp(self.instant),
@@ -118,3 +130,13 @@ class CompactFileGroup:
             previous_instant=item.base_instant,
         )
         return CompactedGroup(file=written, counts=counts)
+
+    @contextmanager
+    def _stored(self, files: TableFiles, base: BaseFile | None) -> Iterator[ExistingBaseFile | None]:
+        """The base file of the slice; None for log files alone."""
+        if base is None:
+            yield None
+            return
+        path = files.path(base.relative_path)
+        with open_for_merge(files.storage, path, without=(FILE_NAME,), size=base.size) as opened:
+            yield opened

@@ -248,3 +248,8 @@ def drop_unused_values(column: pa.Array) -> pa.Array:
         return column
     numbers = pa.array((np.cumsum(used) - 1).astype(np.int32)).take(column.indices)
     return pa.DictionaryArray.from_arrays(numbers, column.dictionary.filter(pa.array(used)))
+
+
+def constant_text(text: str, count: int) -> pa.DictionaryArray:
+    """One text in each row."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))

@@ -25,7 +25,7 @@ Memory: the log records of the slice, needed columns only, and one batch of the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -33,17 +33,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.codec.bloom import BloomFilter
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.log_reader import DataRows, DeletedKeys, read_log_files
-from lakedex.parquet.base_file_reader import iter_base_file
 from lakedex.parquet.base_rows import BaseRows, iter_base_rows
-from lakedex.parquet.conform import conform_stored
+from lakedex.parquet.changed_rows import Changed, replaced_rows, unchanged_columns
+from lakedex.parquet.conform import conform_stored, constant_text, with_dictionaries
 from lakedex.snapshot.partial_updates import LogRecords, merge_records
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import RECORD_KEY, BoolArray, IntArray
+from lakedex.types import FILE_NAME, RECORD_KEY, BoolArray, IntArray
 
 __all__ = [
     "MergeCounts",
@@ -383,29 +384,50 @@ class MergeInPlace:
         files: the table's files.
         item: the slice.
         merge: of the table.
-        counts: of the batches that were given out.
+        file_name: of the new file, for its rows.
+        counts: of the rows that were given out.
+        schema: of the rows: the table's with meta columns.
     """
 
     files: TableFiles
     item: FileSlice
     merge: MergeSettings
+    file_name: str
     counts: MergeCounts = field(init=False, default_factory=MergeCounts)
+    schema: pa.Schema = field(init=False)
     _log: MergedLog = field(init=False)
 
     def __post_init__(self) -> None:
+        self.schema = with_dictionaries(self.merge.schema, {FILE_NAME})
         self._log = load_log(self.files, self.item, self.merge.schema, self.merge, self.counts)
         self.counts.keys = self._log.keys_count
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Batches in the table's schema with meta columns."""
-        base, schema, log = self.item.base_file, self.merge.schema, self._log
-        if base is not None:
-            path = self.files.path(base.relative_path)
-            for stored in iter_base_file(self.files.storage, path, schema.names, batch_rows=BATCH_ROWS):
-                yield from log.merge_base(conform_stored(stored, schema), self.counts)
-        for batch in log.left():
+    @property
+    def has_deletes(self) -> bool:
+        """Whether any record may delete a row."""
+        return bool(self._log.deleted.any())
+
+    def growth(self, old: BloomFilter | None) -> int:
+        """How many rows at most come to those of the base file, given the filter over its keys."""
+        if self._log.keys is None:
+            return 0
+        keys = self._log.keys.filter(pa.array(~self._log.deleted))
+        return len(keys) if old is None else int((~old.probe(keys)).sum())
+
+    def changed(self, stored: pa.RecordBatch) -> Changed:
+        """A batch of the base file as it is in the next one."""
+        changed = self._log.put_in_place(conform_stored(stored, self.merge.schema), self.counts)
+        return replace(changed, rows=self._named(changed.rows))
+
+    def left(self) -> Iterator[pa.RecordBatch]:
+        """The rows that come last, after all batches of the base file."""
+        for batch in self._log.left():
             self.counts.inserted += batch.num_rows
-            yield batch
+            yield self._named(batch)
+
+    def _named(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        place = self.schema.get_field_index(FILE_NAME)
+        return rows.set_column(place, self.schema.field(place), constant_text(self.file_name, rows.num_rows))
 
 
 # --------------------------------------------------------------------------------------------------- log records
@@ -663,35 +685,31 @@ class MergedLog:
         if not self.keys_count:
             return batch
         if self.partial is not None:
-            return self._put_in_place(batch, MergeCounts())
+            return self.put_in_place(batch, MergeCounts()).rows
         places, _ = self._beaten_by_log(batch)
         keep = np.ones(batch.num_rows, bool)
         keep[places] = False
         return batch.filter(pa.array(keep))
 
-    def merge_base(self, batch: pa.RecordBatch, counts: MergeCounts) -> list[pa.RecordBatch]:
-        """The rows of a batch of the base file, those of the log in the places of the rows that they beat."""
-        merged = self._put_in_place(batch, counts)
-        return [merged] if merged.num_rows else []
-
-    def _put_in_place(self, batch: pa.RecordBatch, counts: MergeCounts) -> pa.RecordBatch:
+    def put_in_place(self, batch: pa.RecordBatch, counts: MergeCounts) -> Changed:
+        """A batch of the base file, rows of the log in the places of those that they beat."""
         places, codes = self._beaten_by_log(batch) if self.keys_count else (np.zeros(0, np.int64),) * 2
         if self.rows is None or not len(places):
-            return batch
+            return Changed(batch, frozenset(batch.schema.names) - {FILE_NAME})
         gone = self.deleted[codes]
-        counts.deleted += int(np.count_nonzero(gone))
-        counts.updated += int(np.count_nonzero(~gone))
-        self._placed[codes[~gone]] = True
-        order, keep = np.arange(batch.num_rows), np.ones(batch.num_rows, bool)
-        order[places[~gone]] = batch.num_rows + np.arange(np.count_nonzero(~gone))
-        keep[places[gone]] = False
-        stored = pa.Table.from_batches([batch]).select(self.needed.names)
-        taken = self.rows.take(pa.array(self.row[codes[~gone]]))
+        at, of = places[~gone], codes[~gone]
+        counts.deleted += len(places) - len(at)
+        counts.updated += len(at)
+        self._placed[of] = True
+        stored = batch.select(self.needed.names)
+        taken = self.rows.take(pa.array(self.row[of]))
         if self.partial is not None:
-            taken = self.completed(taken, codes[~gone], stored.take(pa.array(places[~gone])))
-        both = pa.concat_tables([stored, taken])
-        chosen = both.take(pa.array(order[keep]))
-        return pa.RecordBatch.from_arrays([column.combine_chunks() for column in chosen.columns], schema=chosen.schema)
+            taken = self.completed(taken, of, pa.Table.from_batches([stored]).take(pa.array(at)))
+        new = pa.RecordBatch.from_arrays([column.combine_chunks() for column in taken.columns], schema=self.needed)
+        order, keep, is_whole = np.arange(batch.num_rows), np.ones(batch.num_rows, bool), not gone.any()
+        order[at], keep[places[gone]] = batch.num_rows + np.arange(len(at)), False
+        same = unchanged_columns(stored, new, at, np.arange(len(at))) if is_whole else frozenset()
+        return Changed(replaced_rows(stored, new, order[keep], same), same, is_whole)
 
     def completed(self, rows: pa.Table, codes: IntArray, base: pa.Table) -> pa.Table:
         """Rows of the log, for keys with these numbers, with what they lack from base rows of the same keys."""

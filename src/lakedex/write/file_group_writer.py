@@ -14,21 +14,20 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
-from lakedex.codec.bloom import BloomFilter, BloomSizing, HashedKeys, decode_bloom
+from lakedex.codec.bloom import BloomSizing, HashedKeys
 from lakedex.engine import current_task
-from lakedex.errors import CorruptFileError
 from lakedex.index.bloom_filters import base_file_settings
-from lakedex.index.written_file import Collector, FileCollector, FinishedFile, WrittenFile
+from lakedex.index.merged_file import MergedFile, footer_filter, reusable_text
+from lakedex.index.written_file import Collector, FinishedFile, WrittenFile
 from lakedex.io.storage import Storage, TableFiles
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.names import BaseFileName
 from lakedex.options import WriteOptions
-from lakedex.parquet.base_file_reader import ExistingBaseFile, Footer, iter_base_file, open_for_merge, read_footer
+from lakedex.parquet.base_file_reader import ExistingBaseFile, Footer, open_for_merge, read_footer
 from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileSummary, BaseFileWriter
 from lakedex.parquet.conform import with_dictionaries
 from lakedex.snapshot.merge_on_read import MergeSettings, iter_merged_slice
@@ -43,7 +42,7 @@ from lakedex.types import (
     TableType,
 )
 from lakedex.write.file_assignment import FileGroupTarget
-from lakedex.write.record_merge import IncomingRows, Merged, require_unique_keys
+from lakedex.write.record_merge import IncomingRows, require_unique_keys
 
 __all__ = [
     "BaseFileGroupWriter",
@@ -203,7 +202,7 @@ class BaseFileGroupWriter:
             path = output.announce(target, str(name), "CREATE" if target.base is None else "MERGE")
             writer, growth = self._writer(output.files.storage, path, stored, incoming)
             collecting = {index: collector.begin(self.schema) for index, collector in collectors.items()}
-            built = _NewFile(writer, tuple(collecting.values()), self.settings.row_group_bytes)
+            built = MergedFile(writer, tuple(collecting.values()), self.settings.row_group_bytes)
             try:
                 if stored is not None:
                     built.merge(stored, incoming, may_grow=growth > 0, renames=self.renames)
@@ -279,30 +278,26 @@ class BaseFileGroupWriter:
         Its filter is sized for all of them, or the old one if that will do.
         """
         footer = None if stored is None else stored.footer
-        old = _decoded(footer)
-        before, growth, old_bloom = 0 if footer is None else footer.rows, incoming.growth(old), None
-        # Only where no row comes or goes are the keys what they were.
-        if footer is not None and old is not None and growth == 0 and not incoming.has_deletes:
-            old_bloom = footer.bloom if self.settings.bloom.fits(old, before) else None
+        old = footer_filter(footer)
+        before, growth = 0 if footer is None else footer.rows, incoming.growth(old)
+        may_change = growth > 0 or incoming.has_deletes
         writer = BaseFileWriter(
             storage,
             path,
             incoming.schema,
             self.settings,
             expected_rows=before + growth,
-            existing_bloom=old_bloom,
+            existing_bloom=reusable_text(footer, old, self.settings.bloom, may_change=may_change),
             # Where a column was renamed, its name may mean another one in the old file.
             stored=None if stored is None or self.renames else stored.chunks,
         )
         return writer, growth
 
-    def _insert(self, built: _NewFile, target: FileGroupTarget, incoming: IncomingRows) -> int:
+    def _insert(self, built: MergedFile, target: FileGroupTarget, incoming: IncomingRows) -> int:
         """Write the rows that met no stored one."""
         fresh = incoming.inserts()
         if fresh.num_rows and built.writer.reuses_bloom and target.base is not None:
-            # The old filter took a new key for one that it has.
-            path = self.files.path(target.base.relative_path)
-            built.writer.hash_keys(batch.column(0) for batch in iter_base_file(self.files.storage, path, [RECORD_KEY]))
+            built.hash_stored_keys(self.files.storage, self.files.path(target.base.relative_path))
         same = fresh.num_rows == incoming.rows.num_rows
         built.add(fresh, incoming.hashed if same else None)
         return int(fresh.num_rows)
@@ -326,77 +321,3 @@ class _MergedSlice:
 
 
 _Stored = ExistingBaseFile | _MergedSlice
-
-
-@dataclass(slots=True)
-class _NewFile:
-    """A base file that is being written.
-
-    Attributes:
-        writer: of the file.
-        collectors: what indexes collect of its rows.
-        row_group_bytes: size of a row group in memory; a larger one is not reused but split.
-    """
-
-    writer: BaseFileWriter
-    collectors: tuple[FileCollector, ...]
-    row_group_bytes: int
-
-    def merge(self, stored: _Stored, incoming: IncomingRows, *, may_grow: bool, renames: Mapping[str, str]) -> None:
-        """Write the stored rows as they are with the incoming ones; new rows come after.
-
-        Args:
-            stored: the old file.
-            incoming: what it meets.
-            may_grow: there may be new rows.
-            renames: columns of the old file → what they are called from now on.
-        """
-        end = stored.appendable_row_group if may_grow else None
-        for group, batches in stored.groups():
-            if renames:
-                batches = (_renamed(batch, renames) for batch in batches)
-            merged: Iterator[Merged] = map(incoming.merge, batches)
-            if self.writer.reuses_chunks and group != end:
-                merged = self._reuse_chunks(group, merged)
-            for part in merged:
-                self.add(part.rows)
-
-    def _reuse_chunks(self, group: int, merged: Iterator[Merged]) -> Iterator[Merged]:
-        """Write a row group with chunks of the old one. Gives back the rows if that cannot be."""
-        waiting: list[Merged] = []
-        size = 0
-        for part in merged:
-            waiting.append(part)
-            size += part.rows.nbytes
-            if not part.is_whole or size > 2 * self.row_group_bytes:
-                return chain(waiting, merged)
-        rows = [part.rows for part in waiting if part.rows.num_rows]
-        if not rows:
-            return iter(())
-        unchanged = frozenset.intersection(*(part.unchanged for part in waiting))
-        for batch, keys in zip(rows, self.writer.write_group(rows, group, unchanged), strict=True):
-            self._index(batch, keys)
-        return iter(())
-
-    def add(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> None:
-        """The next rows of the new file, their keys ``hashed`` if they are."""
-        self._index(batch, self.writer.write(batch, hashed))
-
-    def _index(self, batch: pa.RecordBatch, keys: tuple[str, str] | None) -> None:
-        bounds = {} if keys is None else {RECORD_KEY: keys}
-        for collector in self.collectors:
-            collector.add(batch, bounds)
-
-
-def _renamed(batch: pa.RecordBatch, renames: Mapping[str, str]) -> pa.RecordBatch:
-    return batch.rename_columns([renames.get(name, name) for name in batch.schema.names])
-
-
-def _decoded(footer: Footer | None) -> BloomFilter | None:
-    """The filter of a footer that has a sound one."""
-    if footer is None or footer.bloom is None:
-        return None
-    try:
-        return decode_bloom(footer.bloom, footer.bloom_type)
-    except CorruptFileError:
-        return None

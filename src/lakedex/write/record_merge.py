@@ -6,7 +6,7 @@ new rows follow at the end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from lakedex.codec.bloom import BloomFilter, HashedKeys
 from lakedex.errors import InvalidInputError
-from lakedex.parquet.conform import conform, decode_dictionary, drop_unused_values, encode_like
+from lakedex.parquet.changed_rows import Changed, replaced_rows, unchanged_columns
+from lakedex.parquet.conform import conform, constant_text, decode_dictionary, drop_unused_values, encode_like
 from lakedex.tagging.keyed_rows import (
     DELETED_HERE,
     KEY,
@@ -37,22 +38,7 @@ from lakedex.tagging.keyed_rows import (
 )
 from lakedex.types import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 
-__all__ = ["IncomingRows", "Merged", "require_unique_keys"]
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """A batch of a base file as it is after a write.
-
-    Attributes:
-        rows: in the new file's schema.
-        unchanged: columns that have the stored values, bit by bit.
-        is_whole: none of the stored rows is missing.
-    """
-
-    rows: pa.RecordBatch
-    unchanged: frozenset[str] = frozenset()
-    is_whole: bool = True
+__all__ = ["IncomingRows", "require_unique_keys"]
 
 
 @dataclass(slots=True)
@@ -124,11 +110,11 @@ class IncomingRows:
             count = self.rows.num_rows
             numbers = pa.array(np.arange(count)).cast(pa.string())
             fixed = {
-                COMMIT_TIME: _constant(self.instant, count),
+                COMMIT_TIME: constant_text(self.instant, count),
                 COMMIT_SEQNO: pc.binary_join_element_wise(pa.scalar(self.seqno_prefix), numbers, ""),
                 RECORD_KEY: self.keys,
                 PARTITION_PATH: self._payload(PARTITION),
-                FILE_NAME: _constant(self.file_name, count),
+                FILE_NAME: constant_text(self.file_name, count),
             }
             columns = [fixed[f.name] if f.name in fixed else self._payload(f.name) for f in self.schema]
             columns = [encode_like(c, f.type) for f, c in zip(self.schema, columns, strict=True)]
@@ -138,15 +124,15 @@ class IncomingRows:
     def _payload(self, name: str) -> pa.Array:
         return drop_unused_values(self.rows.column(self.rows.schema.get_field_index(name)))
 
-    def merge(self, stored: pa.RecordBatch) -> Merged:
+    def changed(self, stored: pa.RecordBatch) -> Changed:
         """One batch of the base file as it is after this write."""
         stored = self._as_file(stored)
         every = frozenset(self.schema.names) - {FILE_NAME}
         if not self.policy.effects.matches:
-            return Merged(stored, every)
+            return Changed(stored, every)
         partner = pc.index_in(stored.column(self.schema.get_field_index(RECORD_KEY)), value_set=self.keys)
         if partner.null_count == len(partner):
-            return Merged(stored, every)
+            return Changed(stored, every)
         found = partner.is_valid().to_numpy(zero_copy_only=False)
         partners = partner.fill_null(0).to_numpy().astype(np.int64)
         self.matched[partners[found]] = True
@@ -158,20 +144,20 @@ class IncomingRows:
         self.moved += int((gone & (self.moves[partners] == DELETED_HERE)).sum())
         self.updated += int(replaced.sum())
         if not replaced.any():
-            return Merged(stored, every) if is_whole else Merged(stored.filter(pa.array(~gone)), is_whole=False)
+            return Changed(stored, every) if is_whole else Changed(stored.filter(pa.array(~gone)), is_whole=False)
         take = np.where(replaced, partners + stored.num_rows, np.arange(stored.num_rows))[~gone]
         if not len(take):
-            return Merged(stored.slice(0, 0), is_whole=False)
+            return Changed(stored.slice(0, 0), is_whole=False)
         stays = replaced & (self.moves[partners] == STAYS_HERE)
         same: frozenset[str] = frozenset()
         if is_whole:
             places = np.flatnonzero(replaced)
-            same = _unchanged(stored, self.as_stored(), places, partners[places])
+            same = unchanged_columns(stored, self.as_stored(), places, partners[places])
             if stays.any():
                 same -= set(self.policy.partition_columns)
-        merged = _taken(stored, self.as_stored(), take, same | {FILE_NAME} if is_whole else same)
+        merged = replaced_rows(stored, self.as_stored(), take, same | {FILE_NAME} if is_whole else same)
         merged = self._with_partition_of(merged, stored, stays, ~gone) if stays.any() else merged
-        return Merged(merged, same, is_whole)
+        return Changed(merged, same, is_whole)
 
     def _as_file(self, stored: pa.RecordBatch) -> pa.RecordBatch:
         """Stored rows in the new file's schema, its name in them."""
@@ -179,7 +165,7 @@ class IncomingRows:
         if position >= 0:
             stored = stored.remove_column(position)
         names = set(self.schema.names)
-        stored = stored.append_column(FILE_NAME, _constant(self.file_name, stored.num_rows))
+        stored = stored.append_column(FILE_NAME, constant_text(self.file_name, stored.num_rows))
         fields = [self.schema.field(name) if name in names else None for name in stored.schema.names]
         columns = [c if f is None else encode_like(c, f.type) for f, c in zip(fields, stored.columns, strict=True)]
         stored = pa.RecordBatch.from_arrays(columns, names=stored.schema.names)
@@ -234,7 +220,7 @@ class IncomingRows:
         return wins
 
     def inserts(self) -> pa.RecordBatch:
-        """Rows that no stored row answered to, deletes left out. Call once, after the last :meth:`merge`."""
+        """Rows that no stored row answered to, deletes left out. Call once, after the last :meth:`changed`."""
         if not self.policy.effects.inserts:
             return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in self.schema], schema=self.schema)
         fresh = ~self.matched & ~self.deletes
@@ -242,68 +228,6 @@ class IncomingRows:
             fresh &= self._new
         written = self.as_stored()
         return written if fresh.all() else written.filter(pa.array(fresh))
-
-
-def _constant(text: str, count: int) -> pa.DictionaryArray:
-    """One text in each row."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
-
-
-def _taken(
-    stored: pa.RecordBatch, incoming: pa.RecordBatch, take: npt.NDArray[np.int64], same: Collection[str]
-) -> pa.RecordBatch:
-    """Rows of ``stored`` and after them those of ``incoming``, by number; columns that are the ``same`` stay."""
-    numbers, columns = pa.array(take), []
-    for name, ours, theirs in zip(stored.schema.names, stored.columns, incoming.columns, strict=True):
-        if name in same:
-            columns.append(ours)
-            continue
-        both = pa.chunked_array([ours, theirs]).unify_dictionaries().combine_chunks()
-        columns.append(both.take(numbers))
-    return pa.RecordBatch.from_arrays(columns, schema=stored.schema)
-
-
-_FIRST_ROWS = 64
-"""Columns that an update changes mostly differ in its first rows."""
-
-
-def _unchanged(
-    stored: pa.RecordBatch,
-    incoming: pa.RecordBatch,
-    places: npt.NDArray[np.int64],
-    partners: npt.NDArray[np.int64],
-) -> frozenset[str]:
-    """Columns in which some incoming rows have the values of the stored rows that they replace, bit by bit."""
-    names = [name for name in stored.schema.names if name != FILE_NAME]
-    for rows in (slice(0, _FIRST_ROWS), slice(_FIRST_ROWS, None)):
-        ours, theirs = pa.array(places[rows]), pa.array(partners[rows])
-        if not len(ours):
-            break
-        names = [
-            name
-            for name in names
-            if name == RECORD_KEY
-            or _same_bits(
-                decode_dictionary(stored.column(name).take(ours)), decode_dictionary(incoming.column(name).take(theirs))
-            )
-        ]
-    return frozenset(names)
-
-
-def _same_bits(ours: pa.Array, theirs: pa.Array) -> bool:
-    """Whether two columns are equal; floats, of which 0.0 equals -0.0, by their bits."""
-    if pa.types.is_floating(ours.type):
-        bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[ours.type.bit_width]
-        ours, theirs = ours.view(bits), theirs.view(bits)
-    elif pa.types.is_nested(ours.type) and _has_floats(ours.type):
-        return False
-    return bool(ours.equals(theirs))
-
-
-def _has_floats(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_has_floats(kind.field(place).type) for place in range(kind.num_fields))
-    return bool(pa.types.is_floating(kind))
 
 
 def require_unique_keys(rows: pa.RecordBatch, duplicates: Duplicates, table: str) -> pa.RecordBatch:

@@ -18,11 +18,12 @@ from lakedex.io.liveness import Heartbeat
 from lakedex.maintenance.compaction import compact_if_due
 from lakedex.maintenance.compaction_plan import compaction_due, plan_operations, planned_slices
 from lakedex.options import CompactionOptions, WriteOptions, parse_options
-from lakedex.snapshot.merge_on_read import MergeInPlace, MergeSettings
+from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.testing import Faults, FaultyStorage, open_table
 from lakedex.timeline.instant import State, instant_to_epoch_ms
 from lakedex.timeline.service_metadata import CompactionOperation, encode_compaction_plan
 from lakedex.types import FILE_NAME, RECORD_KEY
+from mor_kit import in_place
 from seams import ANNOUNCED, meanwhile
 from table_kit import make, picture, rows
 
@@ -84,14 +85,13 @@ def test_a_base_file_is_what_java_made_of_the_same_plan(name: str, tmp_path: Pat
     plan = snapshot.timeline.compaction_plan(replace(done, action="compaction"))
     stats = {stat.file_id: stat for stat in snapshot.timeline.commit_metadata(done).all_stats()}
     for item in planned_slices(snapshot, done, plan):
-        merged = MergeInPlace(snapshot.files, item, MergeSettings.of(snapshot.at(done.requested)))
-        rows, theirs = pa.Table.from_batches(list(merged)), stats[item.file_id]
+        rows, counts = in_place(snapshot.files, item, MergeSettings.of(snapshot.at(done.requested)))
+        theirs = stats[item.file_id]
         assert rows.drop_columns([FILE_NAME]).equals(
             pq.read_table(snapshot.files.path(theirs.path))
             .drop_columns([FILE_NAME])
             .cast(rows.drop_columns([FILE_NAME]).schema)
         )
-        counts = merged.counts
         ours = {
             "numWrites": rows.num_rows,
             "numUpdateWrites": counts.updated,
