@@ -217,8 +217,11 @@ class BitmapValidation:
         if not self.covers(file, self.columns):
             return None
         log = self._coverage.logs.get(self._coverage.numbers[file.partition, file.name])
-        is_of_it = log is not None and item.base_file is not None and log.base_file == item.base_file.name
-        return (self._stored(file, self.columns), log) if log is not None and is_of_it else None
+        if log is None or item.base_file is None or log.base_file != item.base_file.name:
+            return None
+        # In version 6 a log file stays when its commit is undone, and no query takes its coverage then.
+        is_undone = bool(log.instant) and not MergeSettings.of(self.snapshot).counts(log.instant)
+        return None if is_undone else (self._stored(file, self.columns), log)
 
     def _log_tasks(self, items: Sequence[tuple[FileSlice, StoredLog | None]]) -> list[Compared]:
         if not items:
