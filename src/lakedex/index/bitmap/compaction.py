@@ -25,7 +25,7 @@ import pyarrow as pa
 from lakedex.codec.hfile.reader import HFileReader
 from lakedex.codec.metadata_record import BitmapRecord, bitmap_schema_json, encode_bitmap_records
 from lakedex.index.bitmap.definitions import indexed_limits, read_bitmap_definitions
-from lakedex.index.bitmap.keys import bitmap_key, coverage_key, coverage_prefix, files_key, logs_key
+from lakedex.index.bitmap.keys import coverage_key, coverage_prefix, files_key, group_suffix, logs_key, value_prefix
 from lakedex.index.bitmap.loaded_index import read_files_block, read_logs_blocks, run_records, runs_of
 from lakedex.index.bitmap.log_coverage import CoveredLog, covered_logs, is_log, logs_block
 from lakedex.index.bitmap.run_files import (
@@ -288,9 +288,9 @@ def _bitmap_cells(
             table = sources[number].column(name)[block]
             texts[number, block] = table.column("texts").to_pylist(), table.column("nulls").to_pylist()
         own, nulls = texts[number, block]
-        keys = [bitmap_key(name, text, partition, file_id).encode() for text in own[row]]
-        if nulls[row]:
-            keys.append(bitmap_key(name, None, partition, file_id).encode())
+        group = group_suffix(partition, file_id)
+        values = [*own[row], *([None] if nulls[row] else [])]
+        keys = [f"{value_prefix(name, value)}{group}".encode() for value in values]
         wanted.setdefault(number, []).extend(keys)
     return [cell for number, keys in wanted.items() for cell in sources[number].cells(keys)]
 

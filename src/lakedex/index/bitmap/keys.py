@@ -75,7 +75,7 @@ _PART = re.compile("((?:[^\\\\$\0]|\\\\[\\\\$\0])*)", re.DOTALL)
 
 def escape(text: str) -> str:
     """A part of a key."""
-    return _SPECIAL.sub(r"\\\1", text)
+    return text if text.isalnum() else _SPECIAL.sub(r"\\\1", text)
 
 
 def escape_all(texts: pa.Array) -> pa.Array:
