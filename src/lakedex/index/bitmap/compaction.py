@@ -62,27 +62,29 @@ __all__ = [
 ]
 
 
-SMALL = 4 * 1024 * 1024
-"""Runs up to this size together are always put together, in bytes."""
+SMALL, SMALL_ON_DISK = 4 * 1024 * 1024, 64 * 1024
+"""A run up to this size is always put together with newer ones, in bytes: where requests are slow, one more of them
+takes longer than to read and write such a run; on a local disk it does not."""
 
 
 SHARD_BYTES = 128 * 1024 * 1024
 
 
-def runs_to_compact(folder: RunFolder, is_settled: Callable[[Run], bool], least: int) -> list[Run]:
+def runs_to_compact(folder: RunFolder, is_settled: Callable[[Run], bool], least: int, small: int = SMALL) -> list[Run]:
     """The runs that the next fold takes, oldest first; none where it is not yet time.
 
     Args:
         folder: the runs.
         is_settled: whether a run's commit is decided; others stay as they are.
         least: number of runs from which it is time.
+        small: a run up to this size, in bytes, is taken in any case.
     """
     taken: list[Run] = []
     total = 0
     for run in reversed(folder.runs):
         if not is_settled(run):
             continue
-        if run.size > max(2 * total, SMALL):
+        if run.size > max(2 * total, small):
             break
         taken.append(run)
         total += run.size
@@ -341,7 +343,8 @@ def compact_runs(handle: TableContext, instant: str, before: Snapshot | None = N
     if folder is None or len(folder.runs) < handle.limits.compact_at:
         return CompactedRuns()
     snapshot = handle.snapshot()
-    taken = runs_to_compact(folder, settled(snapshot.timeline), handle.limits.compact_at)
+    small = SMALL if files.has_latency else SMALL_ON_DISK
+    taken = runs_to_compact(folder, settled(snapshot.timeline), handle.limits.compact_at, small)
     if not taken:
         return CompactedRuns()
     live = {file.name for item in snapshot.slices() for file in item.files}
