@@ -111,7 +111,7 @@ def make_table(path: Path, files: int) -> None:
         write_stats={path: tuple(write_stat(path, *file) for file in found.items()) for path, found in listing.items()},
         extra={"schema": json.dumps(arrow_to_avro(SCHEMA, "bench"))},
     )
-    complete(timeline, inflight, clock.next(), encode_commit_metadata(commit))
+    complete(timeline, inflight, clock.next(), encode_commit_metadata(commit, timeline.layout))
 
 
 def write_file(

@@ -94,7 +94,7 @@ def add_files(path: Path, numbers: range, per_partition: int = 100) -> None:
         write_stats={path: tuple(_write_stat(path, name) for name in files) for path, files in listing.items()},
         extra={"schema": json.dumps(arrow_to_avro(_SCHEMA, "synthetic"))},
     )
-    complete(timeline, inflight, clock.next(), encode_commit_metadata(commit))
+    complete(timeline, inflight, clock.next(), encode_commit_metadata(commit, timeline.layout))
 
 
 def partition_of(number: int, per_partition: int) -> str:
