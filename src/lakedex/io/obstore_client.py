@@ -222,6 +222,15 @@ class ObstoreClient:
             failed = _failure(error)
             self._is_known = self._is_known or (failed.failure is Failure.MISSING and bool(failed.code))
             raise failed from None
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            # A panic of Rust's, which is no Exception: at an endpoint of the environment that is no URL.
+            raise OptionError(
+                f"{self.url}: a value of the storage options or of the environment cannot be used; an endpoint, as in "
+                "AWS_ENDPOINT_URL, begins with http:// or https://",
+                option="storage_options",
+            ) from None
         self._is_known = True
         return result
 

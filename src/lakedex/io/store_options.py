@@ -7,7 +7,6 @@ option says comes from the environment, as obstore reads it. Values are never sh
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -46,10 +45,6 @@ _TOKENS = frozenset({"session_token", "aws_session_token", "token", "aws_token"}
 
 
 _ENDPOINTS = frozenset({"endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url"})
-
-
-_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-"""Of the environment, which name an endpoint."""
 
 
 _ALLOW_HTTP = frozenset({"allow_http", "aws_allow_http"})
@@ -151,9 +146,6 @@ def store_address(url: str, options: Mapping[str, Any]) -> StoreAddress:
         raise InvalidInputError(f"{url!r} names no bucket: write {scheme}://bucket/path")
     found = parse_store_options(options, authority)
     account = authority.partition("@")[2].partition(".")[0]
-    if provider == "s3" and _first(_ENDPOINTS, found) is None:
-        for name in _VARIABLES:
-            _checked(name, os.environ.get(name) or "https://")  # obstore panics at one that is no URL
     if provider == "az" and account and not any(name.endswith("account_name") for name in found):
         found["azure_storage_account_name"] = account
     return StoreAddress(provider, authority, tuple(sorted(found.items())))

@@ -67,8 +67,10 @@ def test_the_option_is_named(url: str, options: dict[Any, Any], named: str, says
 
 
 def test_an_endpoint_of_the_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "maybe")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "minio:9000")
-    with pytest.raises(OptionError, match="AWS_ENDPOINT_URL.*" + ENDPOINT) as caught:
+    with pytest.raises(OptionError, match="AWS_ENDPOINT_URL, begins with http:// or https://") as caught:
         Table.open("s3://lake/t")
     assert "minio" not in str(caught.value)
 
