@@ -287,10 +287,10 @@ class Transaction:
         else:
             remove_file(self.snapshot.timeline, pending.file_name)
 
-    def _stop_heartbeat(self) -> None:
+    def _stop_heartbeat(self, *, keeps_file: bool = False) -> None:
         if self._heartbeat is not None:
             with contextlib.suppress(OSError):  # What stays of it is removed by a later writer.
-                self._heartbeat.stop()
+                self._heartbeat.stop(keeps_file=keeps_file)
 
     def _next_time(self, snapshot: Snapshot) -> str:
         return self._clock.next(snapshot.last_time)
@@ -562,14 +562,14 @@ class Transaction:
             The conflict with another writer that was the reason: ``error``, or that the write was rolled back and its
             files went away under it.
         """
-        lost = False
-        if not isinstance(error, CommitStateUnknownError):
+        lost, is_left = False, not isinstance(error, CommitStateUnknownError)
+        if is_left:
             with (
                 contextlib.suppress(LakedexError, OSError),
                 table_lock(self.handle.files, self.options.lock),
             ):
-                lost = self._undo()
-        self._stop_heartbeat()
+                lost, is_left = self._undo(), False
+        self._stop_heartbeat(keeps_file=is_left)
         if isinstance(error, CommitConflictError):
             return error
         what = "was rolled back by another writer that took it for dead"

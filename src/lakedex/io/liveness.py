@@ -180,15 +180,20 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name=f"lakedex-heartbeat {self.path}", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop refreshing and remove the file; does nothing if already stopped."""
+    def stop(self, *, keeps_file: bool = False) -> None:
+        """Stop refreshing and remove the file; does nothing if already stopped.
+
+        A file that is kept says that nobody works on the instant any more: this process sees that at once, others when
+        it has ended or the file is too old.
+        """
         thread, self._thread = self._thread, None
         if thread is None:
             return
         self._stopping.set()
         thread.join(timeout=30)
         _BEATING.discard(self._token)
-        self._storage.delete(self.path)
+        if not keeps_file:
+            self._storage.delete(self.path)
 
     def _beat(self) -> None:
         fields = {**ProcessIdentity.current().to_fields(), _FIELD: self._token}

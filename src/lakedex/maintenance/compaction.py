@@ -439,14 +439,16 @@ class _CompactionRun:
 
     def abandon(self, error: BaseException) -> None:
         """Take back what was written; the plan stays. What cannot be undone now is undone by the next run."""
-        if not isinstance(error, CommitStateUnknownError):
+        is_left = not isinstance(error, CommitStateUnknownError)
+        if is_left:
             with suppress(LakedexError, OSError), table_lock(self.handle.files, self.options.lock):
                 now = self.snapshot.refreshed()
                 mine = [i for i in now.timeline.pending({"compaction"}) if i.requested == self.inflight.requested]
                 if mine and mine[0].state is State.INFLIGHT:
                     roll_back(now, mine[0], self.clock)
+                is_left = False
         with suppress(OSError):
-            self.heartbeat.stop()
+            self.heartbeat.stop(keeps_file=is_left)
 
 
 def _run(handle: TableContext, options: WriteOptions, requested: str) -> TableCompaction:

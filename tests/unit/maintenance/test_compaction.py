@@ -427,3 +427,23 @@ def test_a_dry_run_is_what_comes(plan_only: bool, tmp_path: Path) -> None:
     done = table.maintenance.compact(plan_only=plan_only)
     assert (planned.file_groups, planned.log_files, planned.bytes_read) == (2, 2, done.bytes_read)
     assert (done.file_groups, done.log_files) == (2, 2)
+
+
+def test_a_failed_run_that_could_not_be_undone_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by a schedule of faults: without heartbeat it counted as alive for two minutes."""
+    table = make(tmp_path, table_type="mor", options={"hoodie.compact.inline": False})
+    for ts in (1, 2):
+        table.upsert(rows(("k1", "a", ts, ts)))
+    planned = table.maintenance.compact(plan_only=True).instants
+
+    def outage(*_: Any, **__: Any) -> None:
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patched:
+        for name in ("_CompactionRun.write", "roll_back"):
+            patched.setattr(f"lakedex.maintenance.compaction.{name}", outage)
+        with pytest.raises(OSError, match="gone"):
+            table.maintenance.compact()
+    assert pending(table) == [(planned[0], State.INFLIGHT)]
+    assert Table.open(tmp_path).maintenance.compact().instants == planned
+    assert not list(tmp_path.glob(".hoodie/.heartbeat/2*"))
