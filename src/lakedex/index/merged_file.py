@@ -20,7 +20,7 @@ from lakedex.index.written_file import FileCollector
 from lakedex.io.storage import Storage
 from lakedex.parquet.base_file_reader import Footer, iter_base_file
 from lakedex.parquet.base_file_writer import BaseFileWriter
-from lakedex.parquet.changed_rows import Changed
+from lakedex.parquet.chunk_reuse import Changed
 from lakedex.types import RECORD_KEY
 
 __all__ = ["Changes", "MergedFile", "StoredRows", "footer_filter", "reusable_text"]
@@ -38,7 +38,7 @@ class StoredRows(Protocol):
 
 
 class Changes(Protocol):
-    """What becomes of stored rows."""
+    """The new form of stored rows."""
 
     def changed(self, stored: pa.RecordBatch) -> Changed:
         """A batch of them as it is in the new file."""

@@ -369,7 +369,7 @@ def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, 
         commit = _commit(snapshot, instant)
         if commit in savepoint_times(timeline):
             raise InvalidInputError(f"{handle.files}: the commit {commit} has a savepoint already")
-        _require_no_older_plan(snapshot, commit)
+        require_no_older_plan(snapshot, commit)
         files = _files_at(snapshot, commit)
         body = SavepointMetadata(by=user or _user(), at=int(time.time() * 1000), comment=comment, files=files)
         pending = Instant(commit, "savepoint", State.INFLIGHT, None, "")
@@ -381,8 +381,8 @@ def savepoint(handle: TableContext, options: WriteOptions, instant: str | None, 
     return commit
 
 
-def _require_no_older_plan(snapshot: Snapshot, commit: str) -> None:
-    """What replaces files of the commit has to begin after it.
+def require_no_older_plan(snapshot: Snapshot, commit: str) -> None:
+    """No write or plan that replaces files of the commit began before it.
 
     Hudi 1.1.1 archives up to the first savepoint, also what replaced files that the savepoint retains: they are current
     again then, beside the new ones. Archiving in lakedex stops before that.

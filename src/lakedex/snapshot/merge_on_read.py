@@ -39,7 +39,7 @@ from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.log_reader import DataRows, DeletedKeys, read_log_files
 from lakedex.parquet.base_rows import BaseRows, iter_base_rows
-from lakedex.parquet.changed_rows import Changed, replaced_rows, unchanged_columns
+from lakedex.parquet.chunk_reuse import Changed, replaced_rows, unchanged_columns
 from lakedex.parquet.conform import conform_stored, constant_text, with_dictionaries
 from lakedex.snapshot.partial_updates import LogRecords, merge_records
 from lakedex.snapshot.schema import read_columns

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakedex.codec.bloom import BloomFilter, HashedKeys
 from lakedex.errors import InvalidInputError
-from lakedex.parquet.changed_rows import Changed, replaced_rows, unchanged_columns
+from lakedex.parquet.chunk_reuse import Changed, replaced_rows, unchanged_columns
 from lakedex.parquet.conform import conform, constant_text, decode_dictionary, drop_unused_values, encode_like
 from lakedex.tagging.keyed_rows import (
     DELETED_HERE,

@@ -297,7 +297,7 @@ def test_a_savepoint_within_a_clustering(tmp_path: Path, version: int, monkeypat
     before = with_meta(table)
     with pytest.raises(InvalidInputError, match=f"{planned.instant}, which replaces files, began before .*rollback"):
         table.maintenance.savepoint()
-    monkeypatch.setattr("lakedex.maintenance.rollback._require_no_older_plan", lambda snapshot, commit: None)
+    monkeypatch.setattr("lakedex.maintenance.rollback.require_no_older_plan", lambda snapshot, commit: None)
     kept = table.maintenance.savepoint()
     table.maintenance.cluster(instant=planned.instant)
     for ts in (10**6, 10**7, 10**8):

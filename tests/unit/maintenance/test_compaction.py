@@ -440,7 +440,7 @@ def test_a_failed_run_that_could_not_be_undone_is_no_obstacle(tmp_path: Path, mo
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as patched:
-        for name in ("_CompactionRun.write", "roll_back"):
+        for name in ("CompactFileGroup", "roll_back"):
             patched.setattr(f"lakedex.maintenance.compaction.{name}", outage)
         with pytest.raises(OSError, match="gone"):
             table.maintenance.compact()
