@@ -16,7 +16,7 @@ from judging import create
 from rust_judge import RustJudge
 
 from lakedex import Table
-from lakedex.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from lakedex.errors import CommitConflictError, CommitError, InvalidInputError, UnsupportedFeatureError
 from lakedex.timeline.active import WRITE_ACTIONS
 
 __all__ = ["Case", "Life", "Step", "case_of", "script_of", "shrunk"]
@@ -214,7 +214,7 @@ class Life:
         """Write; False if it is refused for the sake of a pending plan, or with one of the known texts."""
         try:
             write()
-        except (CommitConflictError, InvalidInputError, UnsupportedFeatureError) as refusal:
+        except (CommitError, InvalidInputError, UnsupportedFeatureError) as refusal:
             timeline = Table.open(self.path).snapshot().timeline
             if isinstance(refusal, CommitConflictError):
                 known = ("pending",) if timeline.pending_clusterings() or timeline.pending({"compaction"}) else ()
@@ -329,7 +329,9 @@ class Life:
             if chance.random() < 0.7 or not self.attempt(
                 lambda instant=instant: maintenance.unschedule_compaction(instant), "writes came after"
             ):
-                maintenance.compact(instant=instant)
+                # Java's fault: beside a restore older than archived commits its plans leave log files out.
+                if not self.attempt(lambda instant=instant: maintenance.compact(instant=instant), "leaves out"):
+                    maintenance.unschedule_compaction(instant)
 
     def rollback(self, chance: random.Random) -> None:
         known = ("the cleaner took", "has a savepoint", "has no commit", "not archived", "came after", "going to merge")
