@@ -326,12 +326,13 @@ class Life:
             else:
                 maintenance.rollback(instant)
         for instant in [i.requested for i in timeline.pending({"compaction"})]:
-            if chance.random() < 0.7 or not self.attempt(
+            if chance.random() >= 0.7 and self.attempt(
                 lambda instant=instant: maintenance.unschedule_compaction(instant), "writes came after"
             ):
-                # Java's fault: beside a restore older than archived commits its plans leave log files out.
-                if not self.attempt(lambda instant=instant: maintenance.compact(instant=instant), "leaves out"):
-                    maintenance.unschedule_compaction(instant)
+                continue
+            # Java's fault: beside a restore older than archived commits its plans leave log files out.
+            if not self.attempt(lambda instant=instant: maintenance.compact(instant=instant), "leaves out"):
+                maintenance.unschedule_compaction(instant)
 
     def rollback(self, chance: random.Random) -> None:
         known = ("the cleaner took", "has a savepoint", "has no commit", "not archived", "came after", "going to merge")
