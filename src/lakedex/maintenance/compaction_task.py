@@ -9,8 +9,8 @@ and what indexes collect of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from lakedex.engine import current_task
@@ -84,7 +84,7 @@ class CompactFileGroup:
         path, base = files.path(item.partition, name), item.base_file
         merged = MergeInPlace(files, item, self.merge, name)
         collecting = {index: collector.begin(merged.schema) for index, collector in self.collectors.items()}
-        with self._stored(files, base) as stored:
+        with _opened(files, base) as stored:
             footer = None if stored is None else stored.footer
             old = footer_filter(footer)
             before, growth = 0 if footer is None else footer.rows, merged.growth(old)
@@ -131,12 +131,9 @@ class CompactFileGroup:
         )
         return CompactedGroup(file=written, counts=counts)
 
-    @contextmanager
-    def _stored(self, files: TableFiles, base: BaseFile | None) -> Iterator[ExistingBaseFile | None]:
-        """The base file of the slice; None for log files alone."""
-        if base is None:
-            yield None
-            return
-        path = files.path(base.relative_path)
-        with open_for_merge(files.storage, path, without=(FILE_NAME,), size=base.size) as opened:
-            yield opened
+
+def _opened(files: TableFiles, base: BaseFile | None) -> AbstractContextManager[ExistingBaseFile | None]:
+    """The base file of a slice; None for log files alone."""
+    if base is None:
+        return nullcontext()
+    return open_for_merge(files.storage, files.path(base.relative_path), without=(FILE_NAME,), size=base.size)

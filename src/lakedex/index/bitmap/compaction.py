@@ -343,12 +343,12 @@ def compact_runs(handle: TableContext, instant: str, before: Snapshot | None = N
     if folder is None or len(folder.runs) < handle.limits.compact_at:
         return CompactedRuns()
     snapshot = handle.snapshot()
+    is_settled = settled(snapshot.timeline)
     small = SMALL if files.has_latency else SMALL_ON_DISK
-    taken = runs_to_compact(folder, settled(snapshot.timeline), handle.limits.compact_at, small)
+    taken = runs_to_compact(folder, is_settled, handle.limits.compact_at, small)
     if not taken:
         return CompactedRuns()
     live = {file.name for item in snapshot.slices() for file in item.files}
-    is_settled = settled(snapshot.timeline)
     left = [run for run in folder.runs if run not in taken and is_settled(run)]
     alone = only_live(files, taken, live)
     if alone is not None:

@@ -96,6 +96,7 @@ class BitmapValidation:
     manifest_damage: str = ""
     notes: list[str] = field(default_factory=list)
     _coverage: Coverage = field(init=False)
+    _merge: MergeSettings | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._look()
@@ -220,14 +221,19 @@ class BitmapValidation:
         if log is None or item.base_file is None or log.base_file != item.base_file.name:
             return None
         # In version 6 a log file stays when its commit is undone, and no query takes its coverage then.
-        is_undone = bool(log.instant) and not MergeSettings.of(self.snapshot).counts(log.instant)
+        is_undone = bool(log.instant) and not self._merging().counts(log.instant)
         return None if is_undone else (self._stored(file, self.columns), log)
+
+    def _merging(self) -> MergeSettings:
+        """How log records are merged: read off the timeline once, not for each log file."""
+        self._merge = self._merge or MergeSettings.of(self.snapshot)
+        return self._merge
 
     def _log_tasks(self, items: Sequence[tuple[FileSlice, StoredLog | None]]) -> list[Compared]:
         if not items:
             return []
         files, schema = self.snapshot.files, self.snapshot.schema
-        merge = MergeSettings.of(self.snapshot)
+        merge = self._merging()
         task = CompareLog(
             index=self.definition.name,
             task=BitmapsOfLog(files=files, columns=self.limits, schema=schema, merge=merge),
