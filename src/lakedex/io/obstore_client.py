@@ -35,6 +35,10 @@ _PART_BYTES = 8 * 1024 * 1024
 _LIMITS = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "10m"}
 
 
+_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
+"""Begin names of the environment variables that obstore reads."""
+
+
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 
 
@@ -134,14 +138,16 @@ class ObstoreClient:
 
     Args:
         address: bucket and options.
+        environment: tells apart clients made under different environment variables.
 
     Raises:
         MissingDependencyError: obstore is not installed.
         OptionError: an option that obstore does not know.
     """
 
-    def __init__(self, address: StoreAddress) -> None:
+    def __init__(self, address: StoreAddress, environment: int = 0) -> None:
         self.address = address
+        self._identity = address, environment
         self._guard = threading.Lock()
         self._stores: tuple[Any, Any] | None = None
         self._is_known = False
@@ -152,10 +158,10 @@ class ObstoreClient:
         return f"ObstoreClient({self.address!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObstoreClient) and self.address == other.address
+        return isinstance(other, ObstoreClient) and self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash(self.address)
+        return hash(self._identity)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return connect, (self.address,)
@@ -354,7 +360,16 @@ class ObstoreClient:
                 raise
 
 
-@functools.cache
 def connect(address: StoreAddress) -> ObstoreClient:
     """The client of this process for a bucket; see :class:`ObstoreClient`."""
-    return ObstoreClient(address)
+    return _connect(address, _environment())
+
+
+@functools.cache
+def _connect(address: StoreAddress, environment: int) -> ObstoreClient:
+    return ObstoreClient(address, environment)
+
+
+def _environment() -> int:
+    """A hash of what obstore reads of the environment, as a store is another one with other variables."""
+    return hash(frozenset(item for item in os.environ.items() if item[0].upper().startswith(_VARIABLES)))

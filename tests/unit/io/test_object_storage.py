@@ -7,7 +7,6 @@ import errno
 import io
 import pickle
 import re
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -215,13 +214,10 @@ def test_an_outage_ends_an_operation_within_a_minute_or_so(model: StoreModel) ->
 
 def test_threads_of_an_operation_spend_time_together_and_slow_down_together(model: StoreModel) -> None:
     storage = model.storage()
-    model.faults = FaultSchedule(seed=3, every=(1, 2), weights={"503": 1})
+    model.faults = FaultSchedule(dict.fromkeys(range(8), "503"))
     with one_operation():
-        threads = [threading.Thread(target=storage.write, args=(f"{ROOT}/{n}", b"")) for n in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(lambda n: storage.write(f"{ROOT}/{n}", b""), range(8), 8)
+    assert model.counts() == {"PUT": 16}
     assert len(storage.list(ROOT)) == 9
 
 

@@ -75,6 +75,17 @@ def test_an_endpoint_of_the_environment_is_checked(monkeypatch: pytest.MonkeyPat
     assert "minio" not in str(caught.value)
 
 
+def test_a_changed_environment_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an error that asks for it, in the same notebook."""
+    options = {"aws_skip_signature": True}
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    before, again = (open_storage("s3://lake/t", options).storage for _ in range(2))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:2")
+    after = open_storage("s3://lake/t", options).storage
+    assert before == again
+    assert after != before
+
+
 @pytest.mark.parametrize("text", ["0", "500ms", "1.5 s", "1h 5m", "2 minutes", "3days1sec", "1 hr", "2wks", "5 millis"])
 def test_durations_that_the_client_takes(text: str) -> None:
     assert open_storage("s3://lake/t", {"timeout": text, "aws_read_timeout": text}).base_path == "s3://lake/t"
