@@ -16,7 +16,8 @@ SOURCE = ROOT / "src" / "lakedex"
 MAX_MODULE_LINES = 700
 MAX_FUNCTION_LINES = 60
 
-MAY_READ_ENVIRONMENT = ("cli/", "spark/session.py")
+# obstore reads its own; its client has to know when they change.
+MAY_READ_ENVIRONMENT = ("cli/", "spark/session.py", "io/obstore_client.py")
 MAY_PRINT = ("cli/",)
 MAY_USE_SPARK = ("spark/",)
 MAY_USE_PARQUET = ("parquet/",)
@@ -97,7 +98,7 @@ def test_only_the_command_line_prints() -> None:
     assert_none(prints(MODULES))
 
 
-def test_environment_variables_are_read_in_two_places() -> None:
+def test_environment_variables_are_read_in_three_places() -> None:
     assert_none(environment_reads(MODULES))
 
 
@@ -239,7 +240,7 @@ def environment_reads(modules: list[Module]) -> Iterator[str]:
             isinstance(node, ast.ImportFrom) and node.module == "os" and names & {alias.name for alias in node.names}
         )
         if by_attribute or by_import:
-            yield f"{place(module, node)}: environment variables belong to {' and '.join(MAY_READ_ENVIRONMENT)}"
+            yield f"{place(module, node)}: environment variables belong to {', '.join(MAY_READ_ENVIRONMENT)}"
 
 
 def imports_outside(modules: list[Module], packages: tuple[str, ...], allowed: tuple[str, ...]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import pytest
 from tool_modules import loaded
 
 CEILINGS = {
-    "files in src": 307,
+    "files in src": 306,
     "modules without __init__": 280,
     "code lines": 54802,
     "longest module": 700,

@@ -7,7 +7,7 @@ Memory: one row group; where chunks may be reused, also as it is stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -19,15 +19,27 @@ from lakedex.errors import CorruptFileError
 from lakedex.index.written_file import FileCollector
 from lakedex.io.storage import Storage
 from lakedex.parquet.base_file_reader import Footer, iter_base_file
-from lakedex.parquet.base_file_writer import BaseFileWriter
-from lakedex.parquet.chunk_reuse import Changed
+from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
+from lakedex.parquet.chunk_reuse import Changed, StoredChunks
 from lakedex.types import RECORD_KEY
 
-__all__ = ["Changes", "MergedFile", "StoredRows", "footer_filter", "reusable_text"]
+__all__ = ["Changes", "MergedFile", "StoredRows"]
 
 
 class StoredRows(Protocol):
     """The rows of the file before."""
+
+    @property
+    def path(self) -> str:
+        """Of the file."""
+
+    @property
+    def footer(self) -> Footer:
+        """Of the file; its filter is of all rows, or None."""
+
+    @property
+    def chunks(self) -> StoredChunks | None:
+        """Column chunks that the new file may reuse; None if it may reuse none."""
 
     @property
     def appendable_row_group(self) -> int | None:
@@ -38,46 +50,85 @@ class StoredRows(Protocol):
 
 
 class Changes(Protocol):
-    """The new form of stored rows."""
+    """Stored rows as they become, and the new ones."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the new file."""
+
+    @property
+    def has_deletes(self) -> bool:
+        """Whether any row may go."""
+
+    def growth(self, old: BloomFilter | None) -> int:
+        """How many rows at most are new, given the filter over the keys of the file before."""
 
     def changed(self, stored: pa.RecordBatch) -> Changed:
-        """A batch of them as it is in the new file."""
+        """A batch of stored rows as it is in the new file."""
 
 
 @dataclass(slots=True)
 class MergedFile:
-    """A base file that is being written.
+    """A base file that is being written; made by :meth:`begin`.
 
     Attributes:
         writer: of the file.
         collectors: what indexes collect of its rows.
+        changes: what becomes of stored rows.
+        stored: the file before; None if there is none.
+        renames: its columns → what they are called from now on.
+        may_grow: there may be new rows.
         row_group_bytes: size of a row group in memory; a larger one is not reused but split.
     """
 
     writer: BaseFileWriter
     collectors: tuple[FileCollector, ...]
+    changes: Changes
+    stored: StoredRows | None
+    renames: Mapping[str, str]
+    may_grow: bool
     row_group_bytes: int
 
-    def merge(
-        self, stored: StoredRows, changes: Changes, *, may_grow: bool, renames: Mapping[str, str] | None = None
-    ) -> None:
-        """Write the stored rows as they are with changes; new rows come after.
+    @classmethod
+    def begin(
+        cls,
+        storage: Storage,
+        path: str,
+        stored: StoredRows | None,
+        changes: Changes,
+        settings: BaseFileSettings,
+        collectors: Iterable[FileCollector],
+        renames: Mapping[str, str] | None = None,
+    ) -> MergedFile:
+        """Open the new file. Its filter is sized for all rows that may come, or the old one if that will do."""
+        footer = None if stored is None else stored.footer
+        old = _filter(footer)
+        growth = changes.growth(old)
+        writer = BaseFileWriter(
+            storage,
+            path,
+            changes.schema,
+            settings,
+            expected_rows=max(growth + (0 if footer is None else footer.rows), 1),
+            existing_bloom=_reusable_text(footer, old, settings.bloom, may_change=growth > 0 or changes.has_deletes),
+            # Where a column was renamed, its name may mean another one in the old file.
+            stored=None if stored is None or renames else stored.chunks,
+        )
+        return cls(writer, tuple(collectors), changes, stored, renames or {}, growth > 0, settings.row_group_bytes)
 
-        Args:
-            stored: the old file.
-            changes: what becomes of them.
-            may_grow: there may be new rows.
-            renames: columns of the old file → what they are called from now on.
-        """
-        end = stored.appendable_row_group if may_grow else None
-        for group, batches in stored.groups():
-            if renames:
-                batches = (_renamed(batch, renames) for batch in batches)
-            merged: Iterator[Changed] = map(changes.changed, batches)
+    def merge(self) -> None:
+        """Write the stored rows with their changes; new rows come after."""
+        if self.stored is None:
+            return
+        end = self.stored.appendable_row_group if self.may_grow else None
+        for group, batches in self.stored.groups():
+            if self.renames:
+                batches = (_renamed(batch, self.renames) for batch in batches)
+            merged: Iterator[Changed] = map(self.changes.changed, batches)
             if self.writer.reuses_chunks and group != end:
                 merged = self._reuse_chunks(group, merged)
             for part in merged:
-                self.add(part.rows)
+                self._add(part.rows)
 
     def _reuse_chunks(self, group: int, merged: Iterator[Changed]) -> Iterator[Changed]:
         """Write a row group with chunks of the old one. Gives back the rows if that cannot be."""
@@ -96,13 +147,16 @@ class MergedFile:
             self._index(batch, keys)
         return iter(())
 
-    def add(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> None:
-        """The next rows of the new file, their keys ``hashed`` if they are."""
-        self._index(batch, self.writer.write(batch, hashed))
+    def insert(self, rows: pa.RecordBatch, hashed: HashedKeys | None = None) -> None:
+        """Write rows that met no stored one, their keys ``hashed`` if they are."""
+        if rows.num_rows and self.writer.reuses_bloom and self.stored is not None:
+            # The filter is built after all: that of the file before took a new key for one that it has.
+            stored = iter_base_file(self.writer.storage, self.stored.path, [RECORD_KEY])
+            self.writer.hash_keys(batch.column(0) for batch in stored)
+        self._add(rows, hashed)
 
-    def hash_stored_keys(self, storage: Storage, path: str) -> None:
-        """Build the filter after all: that of the file before took a new key for one that it has."""
-        self.writer.hash_keys(batch.column(0) for batch in iter_base_file(storage, path, [RECORD_KEY]))
+    def _add(self, batch: pa.RecordBatch, hashed: HashedKeys | None = None) -> None:
+        self._index(batch, self.writer.write(batch, hashed))
 
     def _index(self, batch: pa.RecordBatch, keys: tuple[str, str] | None) -> None:
         bounds = {} if keys is None else {RECORD_KEY: keys}
@@ -110,7 +164,7 @@ class MergedFile:
             collector.add(batch, bounds)
 
 
-def footer_filter(footer: Footer | None) -> BloomFilter | None:
+def _filter(footer: Footer | None) -> BloomFilter | None:
     """The filter of a footer that has a sound one."""
     if footer is None or footer.bloom is None:
         return None
@@ -120,7 +174,7 @@ def footer_filter(footer: Footer | None) -> BloomFilter | None:
         return None
 
 
-def reusable_text(
+def _reusable_text(
     footer: Footer | None, old: BloomFilter | None, sizing: BloomSizing, *, may_change: bool
 ) -> bytes | None:
     """The text of the filter of the file before, if it will do for the next one.

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 
 from lakedex.engine import current_task
 from lakedex.errors import LakedexError
-from lakedex.index.merged_file import MergedFile, footer_filter, reusable_text
+from lakedex.index.merged_file import MergedFile
 from lakedex.index.written_file import Collector, FinishedFile, WrittenFile
 from lakedex.io.storage import TableFiles
 from lakedex.layout.contained_files import require_under_way
 from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.names import BaseFileName, join_path, marker_name
 from lakedex.parquet.base_file_reader import ExistingBaseFile, open_for_merge
-from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileWriter
+from lakedex.parquet.base_file_writer import BaseFileSettings
 from lakedex.snapshot.merge_on_read import MergeCounts, MergeInPlace, MergeSettings
 from lakedex.types import FILE_NAME
 
@@ -85,31 +85,14 @@ class CompactFileGroup:
         merged = MergeInPlace(files, item, self.merge, name)
         collecting = {index: collector.begin(merged.schema) for index, collector in self.collectors.items()}
         with _opened(files, base) as stored:
-            footer = None if stored is None else stored.footer
-            old = footer_filter(footer)
-            before, growth = 0 if footer is None else footer.rows, merged.growth(old)
-            writer = BaseFileWriter(
-                files.storage,
-                path,
-                merged.schema,
-                self.settings,
-                expected_rows=max(before + growth, 1),
-                existing_bloom=reusable_text(
-                    footer, old, self.settings.bloom, may_change=growth > 0 or merged.has_deletes
-                ),
-                stored=None if stored is None else stored.chunks,
-            )
-            built = MergedFile(writer, tuple(collecting.values()), self.settings.row_group_bytes)
+            built = MergedFile.begin(files.storage, path, stored, merged, self.settings, collecting.values())
             try:
-                if stored is not None:
-                    built.merge(stored, merged, may_grow=growth > 0)
+                built.merge()
                 for rows in merged.left():
-                    if writer.reuses_bloom and base is not None:
-                        built.hash_stored_keys(files.storage, files.path(base.relative_path))
-                    built.add(rows)
-                summary = writer.close()
+                    built.insert(rows)
+                summary = built.writer.close()
             except BaseException:
-                writer.abort()
+                built.writer.abort()
                 raise
         file = FinishedFile(
             storage=files.storage,

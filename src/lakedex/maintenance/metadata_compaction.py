@@ -282,14 +282,23 @@ def compaction_due(now: Snapshot, options: MetadataOptions) -> bool:
     return len(delta_commits_since(timeline)) >= options.compact_commits
 
 
-def compact(handle: TableContext, now: Snapshot, clock: InstantClock, lock: Lock, *, new: bool) -> CompactionDone:
+def compact(
+    handle: TableContext, now: Snapshot, clock: InstantClock, lock: Lock, done: CompactionDone, *, new: bool
+) -> None:
     """Execute pending compactions, and with ``new`` one of all log files. Call under the table lock.
+
+    Args:
+        handle: the table.
+        now: the table as it is.
+        clock: gives instants.
+        lock: of the table.
+        done: what was done is added to it.
+        new: whether to compact what no plan has.
 
     Raises:
         CorruptFileError: A file of the metadata table is damaged; nothing was completed.
         UnsupportedFeatureError: A log compaction is pending, which only Hudi can finish.
     """
-    done = CompactionDone()
     timeline = now.metadata.timeline
     if pending := timeline.pending({"logcompaction"}):
         raise UnsupportedFeatureError(
@@ -314,7 +323,6 @@ def compact(handle: TableContext, now: Snapshot, clock: InstantClock, lock: Lock
             body = encode_compaction_plan(operations)
             instant = create_requested(now.metadata.timeline, requested, "compaction", body)
             _carry_out(handle, now, instant, operations, clock, lock, done)
-    return done
 
 
 def _next_instant(now: Snapshot, clock: InstantClock) -> str | None:

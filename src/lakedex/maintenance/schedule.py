@@ -164,30 +164,18 @@ def compact_metadata_if_due(handle: TableContext, options: WriteOptions, seen: S
 
 
 def _compact(handle: TableContext, options: WriteOptions, *, on_request: bool) -> CompactionDone:
+    done = CompactionDone()
     with table_lock(handle.files, options.lock) as lock:
         now = handle.snapshot(is_locked=True)
         require_writable(now.config)
         if not now.uses_metadata or not (on_request or compaction_due(now, options.metadata)):
-            return CompactionDone()
+            return done
         clock = handle.clock(now.config.timezone)
-        done = compact(handle, now, clock, lock, new=False)
+        compact(handle, now, clock, lock, done, new=False)
         now = handle.snapshot(is_locked=True) if done.instants else now
         if on_request or compaction_due(now, options.metadata):
-            more = compact(handle, now, clock, lock, new=True)
-            done = _sum(done, more)
+            compact(handle, now, clock, lock, done, new=True)
         return done
-
-
-def _sum(first: CompactionDone, second: CompactionDone) -> CompactionDone:
-    return CompactionDone(
-        instants=first.instants + second.instants,
-        found=first.found + second.found,
-        file_groups=first.file_groups + second.file_groups,
-        log_files=first.log_files + second.log_files,
-        records=first.records + second.records,
-        merged=first.merged + second.merged,
-        size=first.size + second.size,
-    )
 
 
 # --------------------------------------------------------------------------------------------- cleaning, archival

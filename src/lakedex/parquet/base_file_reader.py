@@ -247,6 +247,7 @@ class ExistingBaseFile:
     """An open base file whose rows are merged into a new one.
 
     Attributes:
+        path: of the file.
         footer: Record keys in its footer.
         chunks: Column chunks that the new file may reuse; None if it may reuse none.
     """
@@ -258,7 +259,7 @@ class ExistingBaseFile:
         self.chunks = StoredChunks.of(source, path, parquet.metadata)
         self._parquet = parquet
         self._source = source
-        self._path = path
+        self.path = path
         self._names = names
 
     @property
@@ -293,7 +294,7 @@ class ExistingBaseFile:
             yield from batches
 
     def _batches(self, group: int) -> Iterator[pa.RecordBatch]:
-        with _damage(self._path):
+        with _damage(self.path):
             yield from validated_batches(self._parquet, BATCH_ROWS, self._names, [group])
 
 

@@ -477,7 +477,7 @@ class BaseFileWriter:
         """
         self._settings = settings
         self._schema = schema.remove_metadata()
-        self._storage = storage
+        self.storage = storage
         self._path = path
         self._bloom = settings.bloom.builder(expected_rows)
         self._existing_bloom = existing_bloom
@@ -618,7 +618,7 @@ class BaseFileWriter:
         with suppress(OSError):  # Flushing to a full disk may fail; the bytes are not needed.
             self._sink.close()
         self._file.close()
-        self._storage.delete(self._path)
+        self.storage.delete(self._path)
 
 
 @dataclass(slots=True)

@@ -21,14 +21,14 @@ import pyarrow as pa
 from lakedex.codec.bloom import BloomSizing, HashedKeys
 from lakedex.engine import current_task
 from lakedex.index.bloom_filters import base_file_settings
-from lakedex.index.merged_file import MergedFile, footer_filter, reusable_text
+from lakedex.index.merged_file import MergedFile, StoredRows
 from lakedex.index.written_file import Collector, FinishedFile, WrittenFile
-from lakedex.io.storage import Storage, TableFiles
+from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.names import BaseFileName
 from lakedex.options import WriteOptions
-from lakedex.parquet.base_file_reader import ExistingBaseFile, Footer, open_for_merge, read_footer
-from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileSummary, BaseFileWriter
+from lakedex.parquet.base_file_reader import Footer, open_for_merge, read_footer
+from lakedex.parquet.base_file_writer import BaseFileSettings, BaseFileSummary
 from lakedex.parquet.conform import with_dictionaries
 from lakedex.snapshot.merge_on_read import MergeSettings, iter_merged_slice
 from lakedex.snapshot.snapshot import Snapshot
@@ -200,21 +200,23 @@ class BaseFileGroupWriter:
             if target.base is None and incoming.inserts().num_rows == 0:
                 return ()
             path = output.announce(target, str(name), "CREATE" if target.base is None else "MERGE")
-            writer, growth = self._writer(output.files.storage, path, stored, incoming)
             collecting = {index: collector.begin(self.schema) for index, collector in collectors.items()}
-            built = MergedFile(writer, tuple(collecting.values()), self.settings.row_group_bytes)
+            built = MergedFile.begin(
+                output.files.storage, path, stored, incoming, self.settings, collecting.values(), self.renames
+            )
             try:
-                if stored is not None:
-                    built.merge(stored, incoming, may_grow=growth > 0, renames=self.renames)
-                inserted = self._insert(built, target, incoming)
+                built.merge()
+                fresh = incoming.inserts()
+                inserted = fresh.num_rows
+                built.insert(fresh, incoming.hashed if inserted == incoming.rows.num_rows else None)
                 changed = inserted or incoming.updated or incoming.deleted or self._rewrites(target)
                 if target.base is not None and not changed:
                     # Every incoming row was older than the stored one: the file stays as it is.
-                    writer.abort()
+                    built.writer.abort()
                     return ()
-                summary = writer.close()
+                summary = built.writer.close()
             except BaseException:
-                writer.abort()
+                built.writer.abort()
                 raise
         written = replace(
             output.finished(target, str(name), summary).written(collecting, started),
@@ -241,16 +243,17 @@ class BaseFileGroupWriter:
         return IncomingRows(rows, self.policy, schema, self.instant, name, sequence, records.hashed)
 
     @contextmanager
-    def _stored(self, target: FileGroupTarget) -> Iterator[_Stored | None]:
+    def _stored(self, target: FileGroupTarget) -> Iterator[StoredRows | None]:
         """The group's file; None for a new group."""
         if target.base is None:
             yield None
-        elif target.item is not None and target.item.log_files and self.merge is not None:
-            footer = read_footer(self.files.storage, self.files.path(target.base.relative_path))
+            return
+        path = self.files.path(target.base.relative_path)
+        if target.item is not None and target.item.log_files and self.merge is not None:
+            footer = read_footer(self.files.storage, path)
             # Its filter lacks keys that only log files have, and has those that they deleted.
-            yield _MergedSlice(self.files, target.item, self.merge, replace(footer, bloom=None))
+            yield _MergedSlice(path, replace(footer, bloom=None), self.files, target.item, self.merge)
         else:
-            path = self.files.path(target.base.relative_path)
             wanted = {old for name in self.texts for old in (name, *self._old_names(name))}
             size = target.base.size
             with open_for_merge(
@@ -270,47 +273,16 @@ class BaseFileGroupWriter:
             found = [self.renames.get(name, name) for name in footer.dictionaries]
         return with_dictionaries(self.schema, {*found, *_CONSTANT} & self.texts)
 
-    def _writer(
-        self, storage: Storage, path: str, stored: _Stored | None, incoming: IncomingRows
-    ) -> tuple[BaseFileWriter, int]:
-        """A writer of the group's new file, and how many rows at most come to those of the old one.
-
-        Its filter is sized for all of them, or the old one if that will do.
-        """
-        footer = None if stored is None else stored.footer
-        old = footer_filter(footer)
-        before, growth = 0 if footer is None else footer.rows, incoming.growth(old)
-        may_change = growth > 0 or incoming.has_deletes
-        writer = BaseFileWriter(
-            storage,
-            path,
-            incoming.schema,
-            self.settings,
-            expected_rows=before + growth,
-            existing_bloom=reusable_text(footer, old, self.settings.bloom, may_change=may_change),
-            # Where a column was renamed, its name may mean another one in the old file.
-            stored=None if stored is None or self.renames else stored.chunks,
-        )
-        return writer, growth
-
-    def _insert(self, built: MergedFile, target: FileGroupTarget, incoming: IncomingRows) -> int:
-        """Write the rows that met no stored one."""
-        fresh = incoming.inserts()
-        if fresh.num_rows and built.writer.reuses_bloom and target.base is not None:
-            built.hash_stored_keys(self.files.storage, self.files.path(target.base.relative_path))
-        same = fresh.num_rows == incoming.rows.num_rows
-        built.add(fresh, incoming.hashed if same else None)
-        return int(fresh.num_rows)
-
 
 @dataclass(frozen=True, slots=True)
 class _MergedSlice:
     """A slice with log files, read like a base file; nothing of its files is reused."""
 
+    path: str
+    footer: Footer
     files: TableFiles
     item: FileSlice
     merge: MergeSettings
-    footer: Footer
     chunks: ClassVar[None] = None
     appendable_row_group: ClassVar[None] = None
 
@@ -318,6 +290,3 @@ class _MergedSlice:
         """All rows in batches."""
         columns = pa.schema([column for column in self.merge.schema if column.name != FILE_NAME])
         yield 0, iter_merged_slice(self.files, self.item, columns, self.merge)
-
-
-_Stored = ExistingBaseFile | _MergedSlice
