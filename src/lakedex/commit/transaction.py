@@ -489,7 +489,13 @@ class Transaction:
             tied = change.tied_to(instant.requested, now.config.version)
             if group in tied and (instant.requested not in known or group in change.gone):
                 what = f"is a pending {instant.action} of file groups that were changed by"
-                remedy = "run it first, or take it back" if instant.requested in known else "run the write again"
+                named = repr(instant.requested)
+                ways = (
+                    f"maintenance.compact(instant={named}) runs it, maintenance.unschedule_compaction({named})"
+                    if instant.action == "compaction"
+                    else f"maintenance.cluster(instant={named}) runs it, maintenance.rollback({named})"
+                )
+                remedy = f"{ways} removes it" if instant.requested in known else "run the write again"
                 raise self._conflict(what, instant.requested, frozenset({group}), remedy)
 
     def _check_partition_stats(

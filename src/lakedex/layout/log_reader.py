@@ -75,19 +75,24 @@ class _OpenLog:
         self._storage = storage
         self._content = storage.read(path) if buffered else None
         self.path = path
-        found = size if self._content is None else len(self._content)
-        self.blocks = read_block_headers(self._fetch, found, path, skip_torn=True)
+        self._size = size if self._content is None else max(size, len(self._content))
+        self.blocks = read_block_headers(self._fetch, self._size, path, skip_torn=True)
 
     def _fetch(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
+        parts: Sequence[bytes | memoryview]
         if self._content is None:
-            return self._storage.read_ranges(self.path, ranges)
-        view = memoryview(self._content)
-        return [view[start:end] for start, end in ranges]
+            parts = self._storage.read_ranges(self.path, ranges)
+        else:
+            view = memoryview(self._content)
+            parts = [view[start:end] for start, end in ranges]
+        for (start, end), part in zip(ranges, parts, strict=True):
+            if len(part) < end - start:
+                # No torn block: those of a listed size lie within it.
+                raise CorruptFileError(self.path, start + len(part), f"a file of {self._size} bytes", "its end")
+        return parts
 
     def content(self, block: LogBlock) -> bytes | memoryview:
         (content,) = self._fetch([(block.content_offset, block.content_offset + block.content_length)])
-        if len(content) != block.content_length:
-            raise CorruptFileError(self.path, block.content_offset, f"{block.content_length} bytes", f"{len(content)}")
         return content
 
 

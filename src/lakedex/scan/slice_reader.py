@@ -290,8 +290,8 @@ def _merged_rows(reader: SliceReader, item: FileSlice, part: Part, seen: ReadCou
         return
     if reader.merge is None:
         raise InvalidInputError(f"{reader.files}: {item.name} has log files, and no settings to merge them were given")
-    # Without any column a batch would not say how many rows it has.
-    columns = [*reader.needed, *([] if len(reader.needed) else [reader.table_columns.field(RECORD_KEY)])]
+    # Whole columns, as log records have them. Without any a batch would not say how many rows it has.
+    columns = [reader.table_columns.field(name) for name in reader.needed.names or [RECORD_KEY]]
     selection = reader.selections.get(item.name) if reader.use_indexes else None
     if selection is None or item.base_file is None or selection.logs != tuple(log.name for log in item.log_files):
         seen.bytes_read += item.size
