@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -105,14 +106,16 @@ def rollback(handle: TableContext, options: WriteOptions, instant: str) -> Rollb
             require_not_run(recovered.snapshot, plan, options)
             removed = roll_back(recovered.snapshot, plan, recovered.clock)
             return _result(handle.snapshot(), instant, removed.started, _deleted(removed), started)
-        found = _begun_compaction(recovered.snapshot, instant, options) or _to_undo(
-            recovered.snapshot, instant, options
-        )
-        _require_undoable(recovered.snapshot, found)
-        now = _prepared(recovered, found, options)
-        with Heartbeat(handle.files, instant, options.heartbeat.interval_ms):
-            done = roll_back(now, found, recovered.clock)
-        return _result(handle.snapshot(), instant, done.started, _deleted(done), started)
+        undone = _to_undo(recovered.snapshot, instant, options)
+        deleted, last = 0, ""
+        for found in undone:
+            now = _prepared(recovered, found, options)
+            with Heartbeat(handle.files, found.requested, options.heartbeat.interval_ms):
+                done = roll_back(now, found, recovered.clock)
+            deleted, last = deleted + _deleted(done), done.started
+            recovered = replace(recovered, snapshot=handle.snapshot(is_locked=True))
+        result = _result(handle.snapshot(), instant, last, deleted, started)
+        return replace(result, notes=_notes(undone))
 
 
 def _plan_named(snapshot: Snapshot, instant: str) -> Instant | None:
@@ -137,10 +140,23 @@ def plan_rollback(handle: TableContext, options: WriteOptions, instant: str) -> 
     pending = next((i for i in timeline.pending(WRITE_ACTIONS) if i.requested == instant), None)
     if pending is not None and expiry.is_expired_write(snapshot, pending):
         return replace(_result(snapshot, instant, None, 0, started), dry_run=True)
-    found = _begun_compaction(snapshot, instant, options) or _to_undo(snapshot, instant, options)
-    _require_undoable(snapshot, found)
-    written = len(timeline.commit_metadata(found).all_stats() if found.is_completed else marked_files(snapshot, found))
-    return replace(_result(snapshot_without(snapshot, {instant}), instant, None, written, started), dry_run=True)
+    undone = _to_undo(snapshot, instant, options)
+    written = sum(map(len, (_files_of(snapshot, found) for found in undone)))
+    left = snapshot_without(snapshot, {found.requested for found in undone})
+    return replace(_result(left, instant, None, written, started), dry_run=True, notes=_notes(undone))
+
+
+def _files_of(snapshot: Snapshot, undone: Instant) -> Sequence[object]:
+    """Files that a rollback deletes. In version 6 log files stay, and get a block that takes others back."""
+    timeline = snapshot.timeline
+    if not undone.is_completed:
+        return list(marked_files(snapshot, undone))
+    stats = timeline.commit_metadata(undone).all_stats()
+    return [stat for stat in stats if timeline.layout > 1 or parse_log_file_name(stat.file_name) is None]
+
+
+def _notes(undone: Sequence[Instant]) -> tuple[str, ...]:
+    return tuple(f"the compaction {found.requested} came after it and is undone too" for found in undone[:-1])
 
 
 def _result(now: Snapshot, undone: str, instant: str | None, deleted: int, started: float) -> RollbackResult:
@@ -167,19 +183,39 @@ def _begun_compaction(snapshot: Snapshot, instant: str, options: WriteOptions) -
     if found.state is State.REQUESTED:
         raise InvalidInputError(
             f"{snapshot.files}: {found.action} {instant} is a plan that nobody has begun, so there is nothing to roll "
-            "back; run it"
+            f"back; maintenance.compact(instant={instant!r}) runs it, maintenance.unschedule_compaction({instant!r}) "
+            "removes it"
         )
     if not HeartbeatPolicy(options.heartbeat).is_expired_write(snapshot, found):
         _refuse_other(snapshot, instant, options.heartbeat)
     return found
 
 
-def _require_undoable(snapshot: Snapshot, found: Instant) -> None:
-    """Check that the table without a commit is all there, and that nobody relies on the commit's files."""
-    if found.is_completed:
-        _require_versions(snapshot, found)
-        _require_beginning(snapshot, found)
-        _require_unplanned(snapshot, found)
+def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> list[Instant]:
+    """The compactions that came after a commit, the last one first, and the commit; or a compaction that died.
+
+    The table without a commit has to be all there, and nobody may rely on the commit's files.
+    """
+    if begun := _begun_compaction(snapshot, instant, options):
+        return [begun]
+    found = _last_commit(snapshot, instant, options)
+    undone = [*sorted(_later(snapshot, found), key=lambda i: i.completed or i.requested, reverse=True), found]
+    for commit in undone:
+        _require_versions(snapshot, commit)
+        _require_beginning(snapshot, commit)
+        _require_unplanned(snapshot, commit)
+        snapshot = snapshot_without(snapshot, {commit.requested})
+    return undone
+
+
+def _later(snapshot: Snapshot, found: Instant) -> list[Instant]:
+    """Commits that came after one."""
+    by_completion = snapshot.timeline.layout >= 2  # Version 6 has the times of files, which a copy changes.
+    return [
+        i
+        for i in snapshot.timeline.completed(WRITE_ACTIONS)
+        if i.requested > found.requested or (by_completion and (i.completed or "") > (found.completed or i.requested))
+    ]
 
 
 def _require_unplanned(snapshot: Snapshot, undone: Instant) -> None:
@@ -199,30 +235,26 @@ def _require_unplanned(snapshot: Snapshot, undone: Instant) -> None:
             )
 
 
-def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant:
-    """Commit to undo, after checks."""
+def _last_commit(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant:
+    """The commit of an instant, if only compactions came after it, which change no row."""
     timeline, base = snapshot.timeline, snapshot.files.base_path
-    commits = timeline.completed(WRITE_ACTIONS)
-    found = next((i for i in commits if i.requested == instant), None)
+    found = next((i for i in timeline.completed(WRITE_ACTIONS) if i.requested == instant), None)
     if found is None:
         _refuse_other(snapshot, instant, options.heartbeat)
         last = timeline.last_completed
         raise InvalidInputError(
             f"{base} has no commit {instant} to roll back; the last one is {'none' if last is None else last.requested}"
         )
-    if instant in savepoint_times(timeline):
+    later = [(i.requested, timeline.commit_metadata(i).compacted) for i in _later(snapshot, found)]
+    writes = [requested for requested, compacted in later if not compacted]
+    if saved := savepoint_times(timeline) & {instant, *(requested for requested, _ in later if not writes)}:
+        kept = max(saved)
         raise InvalidInputError(
-            f"{base}: the commit {instant} has a savepoint; maintenance.delete_savepoint({instant!r}) first"
+            f"{base}: the commit {kept} has a savepoint; maintenance.delete_savepoint({kept!r}) first"
         )
-    by_completion = timeline.layout >= 2  # Version 6 has the times of files, which a copy changes.
-    later = [
-        i.requested
-        for i in commits
-        if i.requested > instant or (by_completion and (i.completed or "") > (found.completed or instant))
-    ]
-    if later:
+    if writes:
         raise InvalidInputError(
-            f"{base}: {len(later)} commits came after {instant} ({', '.join(later[:3])}); roll them back first, the "
+            f"{base}: {len(writes)} commits came after {instant} ({', '.join(writes[:3])}); roll them back first, the "
             "last one first, or restore to a savepoint"
         )
     require_no_writes(snapshot)

@@ -409,10 +409,10 @@ class Maintenance:
 
         Also undoes a pending write whose writer died, and removes a pending clustering with its plan. An index does not
         regain columns that the commit removed from it, and Java's list of columns with statistics loses those that the
-        commit added.
+        commit added. Compactions that came after the commit are undone before it.
 
         Args:
-            instant: the last commit, or a pending write.
+            instant: the last commit that is no compaction, or a pending write.
             dry_run: only report what would be undone.
             options: ``hoodie.*`` options of this call.
 

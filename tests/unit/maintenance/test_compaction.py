@@ -366,6 +366,28 @@ def test_inline(version: str, tmp_path: Path) -> None:
     assert table.indexes.stats("bits").files_uncovered == 0
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_commit_is_rolled_back_with_the_compactions_after_it(version: str, tmp_path: Path) -> None:
+    table = with_logs(tmp_path, version)
+    before = rows_of(table)
+    options = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "3"}
+    undone = str(table.upsert(rows(("k0", "a", 3, 20), ("new", "b", 3, 1)), options=options).instant)
+    (compacted,) = (i.requested for i in table.snapshot().timeline.instants if i.requested > undone)
+    saved = table.maintenance.savepoint()
+    with pytest.raises(InvalidInputError, match=f"the commit {saved} has a savepoint"):
+        table.maintenance.rollback(undone)
+    table.maintenance.delete_savepoint(saved)
+    planned = table.maintenance.rollback(undone, dry_run=True)
+    done = table.maintenance.rollback(undone)
+    assert done.notes == planned.notes == (f"the compaction {compacted} came after it and is undone too",)
+    assert (done.undone, done.files_deleted, done.latest) == (undone, planned.files_deleted, planned.latest)
+    assert rows_of(table) == before
+    assert pending(table) == []
+    assert Table.open(tmp_path).maintenance.validate().ok
+    assert table.upsert(rows(("k0", "a", 3, 20)), options=options).updated == 1
+    assert logs_of(table) == 0
+
+
 @pytest.mark.parametrize("version", ["8", "9"])
 @pytest.mark.parametrize("plan_only", [True, False])
 def test_a_write_that_began_before_the_plan(version: str, plan_only: bool, tmp_path: Path) -> None:
