@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -274,6 +275,11 @@ class KeyGenerator:
     hive_style: bool = True
     url_encode: bool = True
 
+    @property
+    def separators(self) -> tuple[str, ...]:
+        """Texts that begin the parts of a key but the first. A value that has one may make another row's key."""
+        return tuple(f",{field}:" for field in self.record_key[1:]) if self.named_parts else ()
+
     def keys(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
         """Key of each row as a string; null if a row's key is null or empty, or is yet to be generated."""
         if not self.record_key:
@@ -307,6 +313,7 @@ class StoredKeys:
 
     record_key: tuple[str, ...] = (RECORD_KEY,)
     partition_by: tuple[str, ...] = (PARTITION_PATH,)
+    separators: ClassVar[tuple[str, ...]] = ()
 
     def keys(self, batch: pa.RecordBatch | pa.Table) -> pa.Array:
         """Record key column."""

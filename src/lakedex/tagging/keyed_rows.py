@@ -241,8 +241,13 @@ class GenerateKeys:
 
 @dataclass(frozen=True, slots=True)
 class SummarizeKeys:
-    """Per task and partition path: rows, rows without a valid key, and some keys."""
+    """Per task and partition path: rows, rows without a valid key, and some keys; and a key that two rows may have.
 
+    Attributes:
+        separators: what begins each part of a composite key but the first.
+    """
+
+    separators: tuple[str, ...] = ()
     reads: ClassVar[tuple[str, ...]] = (KEY, PARTITION)
 
     @property
@@ -254,16 +259,21 @@ class SummarizeKeys:
                 ("rows", pa.int64()),
                 ("bad_keys", pa.int64()),
                 ("keys", pa.list_(pa.string())),
+                ("unclear", pa.string()),
             ]
         )
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Summarise one task's rows."""
+        unclear: str | None = None
         rows: dict[str | None, int] = {}
         bad: dict[str | None, int] = {}
         sample: dict[str | None, list[str]] = {}
         for batch in batches:
             keys = batch.column(0)
+            for separator in self.separators if unclear is None else ():
+                twice = keys.filter(pc.greater(pc.count_substring(keys, separator), 1))
+                unclear = twice[0].as_py() if len(twice) else unclear
             found = list(_by_path(batch.column(1)))
             for (path, places), texts in zip(found, _samples(keys, [places for _, places in found]), strict=True):
                 rows[path] = rows.get(path, 0) + len(places)
@@ -277,6 +287,7 @@ class SummarizeKeys:
                 pa.array([rows[path] for path in paths_seen], pa.int64()),
                 pa.array([bad[path] for path in paths_seen], pa.int64()),
                 pa.array([sample[path] for path in paths_seen], pa.list_(pa.string())),
+                pa.array([unclear] * len(paths_seen), pa.string()),
             ],
             schema=self.schema,
         )
@@ -308,11 +319,17 @@ def _by_path(paths: pa.Array) -> Iterator[tuple[str | None, npt.NDArray[np.int64
 
 
 def check_keys(table_name: str, keys: KeyGenerator | StoredKeys, summary: pa.Table) -> None:
-    """Refuse rows without a valid key, unless keys are generated.
+    """Refuse rows without a valid key, unless keys are generated, and keys whose text other values have too.
 
     Raises:
-        InvalidInputError: names the key column and the number of rows.
+        InvalidInputError: names the key column and the number of rows, or the key.
     """
+    if unclear := pc.min(summary.column("unclear")).as_py():
+        raise InvalidInputError(
+            f"table {table_name}: a record key would be {unclear!r}, in which a value of {', '.join(keys.record_key)} "
+            "looks like two; Hudi could not tell it from the key of another row. Change the value",
+            column=", ".join(keys.record_key),
+        )
     bad = pc.sum(summary.column("bad_keys")).as_py() or 0
     if bad and keys.record_key:
         fields = ", ".join(keys.record_key)

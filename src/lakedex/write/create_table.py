@@ -29,7 +29,7 @@ from lakedex.timeline.active import TIMELINE_FOLDER, WRITE_ACTIONS
 from lakedex.timeline.free_properties import DEFAULT, check_properties
 from lakedex.timeline.table_config import COMMENT, CONFIG_BACKUP, TableConfig, create_table_config, new_table_properties
 from lakedex.types import TableType
-from lakedex.write.schema_evolution import own_columns, stored_schema
+from lakedex.write.schema_evolution import own_columns, require_key_types, stored_schema
 
 __all__ = ["check_new_table", "create_table", "is_table", "take_back"]
 
@@ -240,6 +240,7 @@ def _checked_schema(
     require_columns(stored, tuple(record_key), "record key", name, where="the schema")
     require_columns(stored, tuple(partition_by), "partition", name, where="the schema")
     require_columns(stored, tuple(ordering_by), "ordering", name, where="the schema")
+    require_key_types(stored, (*record_key, *partition_by), name)
     return with_comments(stored, arrow_comments(schema))
 
 

@@ -36,7 +36,7 @@ from lakedex.tagging.candidates import find_key_ranges
 from lakedex.tagging.keyed_rows import FILE, KEY, PARTITION
 from lakedex.tagging.tagging import tag
 from lakedex.types import PARTITION_PATH, RECORD_KEY, Operation, size_text
-from lakedex.write.input_rows import array_of
+from lakedex.write.input_rows import array_of, is_pandas, pandas_rows
 from lakedex.write.operations import Deletion, delete_keys, delete_stored, prepared_frame, require_record_key, writable
 from lakedex.write.pipeline import run_write
 from lakedex.write.session import Session
@@ -397,17 +397,20 @@ def _scan(handle: TableContext, session: Session, snapshot: Snapshot, where: str
 
 
 def _key_frame(handle: TableContext, keys: Any) -> Any:
-    """Frame of keys given as a list of values, tuples (for several key columns) or dictionaries."""
+    """Frame of keys given as a list of values, tuples (for several key columns) or dictionaries, or by pandas."""
+    if is_pandas(keys):
+        return pandas_rows(keys, handle.current().schema, case_sensitive=handle.engine.case_sensitive)
     if not isinstance(keys, list | tuple | set | frozenset):
         return keys
-    snapshot = handle.snapshot()
+    snapshot = handle.current()
     require_record_key(snapshot, "delete by keys", "delete with a condition: delete(where=…)")
     fields, items = snapshot.config.record_key_fields, list(keys)
     schema = snapshot.schema
-    if not items or not all(name in schema.names for name in fields):
-        raise InvalidInputError(
-            f"{snapshot.files}: give a list of at least one key, or a frame with {', '.join(fields)}"
-        )
+    if not all(name in schema.names for name in fields):
+        raise InvalidInputError(f"{snapshot.files}: the table has no rows yet; give a frame with {', '.join(fields)}")
+    if not items:
+        named = {*fields, *snapshot.config.partition_fields}
+        return pa.schema([column for column in schema if column.name in named]).empty_table()
     if isinstance(items[0], pa.RecordBatch | pa.Table):
         return items
     if all(isinstance(item, Mapping) for item in items):

@@ -1,4 +1,4 @@
-"""Rows given as Python dictionaries, as an Arrow table of the table's types."""
+"""Rows whose types the user did not choose, dictionaries and pandas frames, as Arrow tables of the table's types."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.arrow_types import require_one_time
+from lakedex.arrow_types import as_table, require_one_time
 from lakedex.errors import InvalidInputError, SchemaMismatchError
 from lakedex.lossless_cast import StoreAssignment, can_assign, match_names
+from lakedex.parquet.conform import can_widen
 from lakedex.snapshot.schema import nearest
 from lakedex.types import META_COLUMNS
 
-__all__ = ["array_of", "dict_rows"]
+__all__ = ["array_of", "dict_rows", "is_pandas", "pandas_rows"]
 
 
 def dict_rows(
@@ -26,7 +27,7 @@ def dict_rows(
     case_sensitive: bool = False,
     more: bool = False,
 ) -> Any:
-    """Rows given as a list or an iterator of dictionaries as an Arrow table; anything else as it is.
+    """Rows given as a list or an iterator of dictionaries, or by pandas, as an Arrow table; anything else as it is.
 
     Arrow guesses no types: numbers take the type of their column, and the values are neither rounded nor cut.
     Memory: one array per column beside the dictionaries.
@@ -49,7 +50,7 @@ def dict_rows(
         )
     data, is_rows = _listed(data)
     if not is_rows:
-        return data
+        return pandas_rows(data, schema, case_sensitive=case_sensitive) if is_pandas(data) else data
     rows = list(data)
     if not rows and not schema.names:
         raise InvalidInputError(f"table {table}: an empty list has no columns, and the table has none yet")
@@ -77,6 +78,46 @@ def dict_rows(
         field = schema.field(own) if name in known else pa.field(own, pa.null())
         columns[own] = array_of([row.get(name) for row in rows], field, table)
     return pa.table(columns) if names else schema.empty_table()
+
+
+def is_pandas(data: object) -> bool:
+    """Whether rows are a frame of pandas."""
+    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+
+
+def pandas_rows(data: object, schema: pa.Schema, *, case_sensitive: bool = False) -> pa.Table:
+    """A pandas frame as an Arrow table.
+
+    pandas makes a column of missing values ``float64``, and integers beside them too. So a column without values fits
+    any type, and one whose values all fit a narrower column of the table does not widen it.
+
+    Args:
+        data: the frame.
+        schema: columns of the table.
+        case_sensitive: whether names that differ by letter case are different names.
+    """
+    rows = as_table(data)
+    known = match_names(schema.names, rows.schema.names, case_sensitive=case_sensitive)
+    columns = [
+        _narrowed(rows.column(name), schema.field(known[name]).type) if name in known else rows.column(name)
+        for name in rows.schema.names
+    ]
+    return pa.table(columns, rows.schema.names)
+
+
+def _narrowed(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    """A column in the type ``target`` if that is narrower and holds all values."""
+    if column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(len(column), target)])
+    is_narrower = column.type != target and can_widen(target, column.type)
+    if not (is_narrower and (pa.types.is_integer(target) or pa.types.is_floating(target))):
+        return column
+    try:
+        narrowed = column.cast(target)
+    except pa.ArrowInvalid:
+        return column
+    # Arrow rounds a double to the nearest float.
+    return narrowed if narrowed.cast(column.type).equals(column) else column
 
 
 def _listed(data: Any) -> tuple[Any, bool]:

@@ -34,7 +34,15 @@ from lakedex.timeline.compatibility import require_readable, require_writable
 from lakedex.types import META_COLUMNS, Operation, TableType
 from lakedex.write.input_rows import dict_rows
 from lakedex.write.pipeline import run_write
-from lakedex.write.schema_evolution import evolve, own_columns, pruned, replaced_columns, require_known, unknown_column
+from lakedex.write.schema_evolution import (
+    evolve,
+    own_columns,
+    pruned,
+    replaced_columns,
+    require_key_types,
+    require_known,
+    unknown_column,
+)
 from lakedex.write.spec import (
     BulkInsertSpec,
     DeletePartitionSpec,
@@ -412,6 +420,8 @@ def prepared(
         null_for_missing=options.rows.null_for_missing,
         case_sensitive=case,
     )
+    if not snapshot.schema.names:
+        require_key_types(schema, (*config.record_key_fields, *config.partition_fields), config.name)
     keys = key_generator(config, snapshot)
     return data, snapshot, PrepareRows(StoreAssignment(schema, config.name, case), keys)
 

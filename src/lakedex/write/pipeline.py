@@ -84,7 +84,7 @@ def run_write(handle: TableContext, spec: WriteSpec, options: WriteOptions, ctx:
         return WriteResult(
             instant=None,
             operation=spec.operation.value,
-            notes=(*ctx.notes, "the frame has no rows"),
+            notes=(*ctx.notes, "there are no rows to write"),
             seconds=ctx.seconds,
         )
 
@@ -139,16 +139,18 @@ def _check_rows(handle: TableContext, spec: WriteSpec, summary: pa.Table) -> Non
 
 def _summary(engine: Engine, spec: WriteSpec) -> pa.Table:
     """Rows, bad keys and sampled keys of each touched partition path."""
-    table = engine.collect(engine.map(spec.rows.frame, SummarizeKeys()))
+    summarize = SummarizeKeys(spec.rows.keys.separators)
+    table = engine.collect(engine.map(spec.rows.frame, summarize))
     if not table.num_rows:
         return table
     totals: dict[str | None, dict[str, Any]] = {}
     for row in table.to_pylist():
-        total = totals.setdefault(row[PARTITION], {PARTITION: row[PARTITION], "rows": 0, "bad_keys": 0, "keys": []})
+        total = totals.setdefault(row[PARTITION], {**row, "rows": 0, "bad_keys": 0, "keys": []})
+        total["unclear"] = total["unclear"] or row["unclear"]
         for name in ("rows", "bad_keys"):
             total[name] += row[name]
         total["keys"] += row["keys"]
-    return pa.Table.from_pylist(list(totals.values()), SummarizeKeys().schema)
+    return pa.Table.from_pylist(list(totals.values()), summarize.schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakedex.codec.avro_schema import arrow_to_avro, avro_to_arrow, check_names
-from lakedex.errors import InvalidInputError, SchemaMismatchError
+from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.layout.file_slice import DataFile, FileSlice
+from lakedex.layout.keys import value_text
 from lakedex.layout.log_reader import log_schemas
 from lakedex.lossless_cast import can_assign, match_names
 from lakedex.parallel import run_threads
@@ -284,6 +285,21 @@ def wider(kind: pa.DataType, found: pa.DataType) -> pa.DataType | None:
         return found
     both_decimal = pa.types.is_decimal(found) and pa.types.is_decimal(kind)
     return found if both_decimal and found.scale == kind.scale and can_widen(kind, found) else None
+
+
+def require_key_types(schema: pa.Schema, columns: Sequence[str], table_name: str) -> None:
+    """Refuse a column of the record key or partition path whose values have no text there.
+
+    Raises:
+        UnsupportedFeatureError: names the column.
+    """
+    for column in columns:
+        try:
+            value_text(pa.array([], type_at(schema, column)))
+        except UnsupportedFeatureError as error:
+            raise UnsupportedFeatureError(
+                f"table {table_name}: column {column!r}: {error}", feature=error.feature
+            ) from None
 
 
 def type_at(schema: pa.Schema, path: str) -> pa.DataType | None:

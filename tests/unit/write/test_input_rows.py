@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from lakedex import InvalidInputError, SchemaMismatchError, Table
+from lakedex import InvalidInputError, SchemaMismatchError, Table, UnsupportedFeatureError
 from table_kit import ROWS, make, own, rows
 
 TWO = rows(("1", "a", 1, 10), ("2", "b", 1, 20))
@@ -75,9 +75,61 @@ def test_every_operation_takes_dictionaries(tmp_path: Path) -> None:
     assert table.insert_overwrite([{"id": "3", "city": "b", "ts": 1, "n": 3}]).inserted == 1
     assert table.delete([{"id": "1", "city": "a"}]).deleted == 1
     assert own(table, "id", "n") == [("2", 5), ("3", 3)]
-    assert table.upsert([]).notes == ("the frame has no rows",)
+    assert table.upsert([]).notes == ("there are no rows to write",)
     again = table.scan(meta_columns=True).to_arrow().to_pylist()
     assert table.upsert(again).updated == 2
+
+
+NAN = float("nan")
+PANDAS = {
+    "whole and missing": ("n", [2.0, NAN], [2, None], pa.int32()),
+    "64 bits": ("n", [1, 2], [1, 2], pa.int32()),
+    "too large": ("n", [1, 2**40], [1, 2**40], pa.int64()),
+    "fractions": ("n", [1.5, NAN], [1.5, None], pa.float64()),
+    "floats": ("f", [0.5, NAN], [0.5, None], pa.float32()),
+    "doubles": ("f", [0.1, 0.5], [0.1, 0.5], pa.float64()),
+    "no text": ("u", [NAN, NAN], [None, None], pa.string()),
+    "no time": ("at", [pd.NaT, pd.NaT], [None, None], pa.timestamp("us", "UTC")),
+    "no number": ("p", [NAN, NAN], [None, None], pa.decimal128(10, 2)),
+    "no struct": ("s", [NAN, NAN], [None, None], pa.struct([("x", pa.int32())])),
+    "other case": ("U", [NAN, "x"], [None, "x"], pa.string()),
+}
+"""A column, its values in pandas, those of the table, and its type from then on."""
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_what_pandas_makes_of_values_does_not_widen_columns(tmp_path: Path, table_type: str) -> None:
+    for number, (name, values, wanted, kind) in enumerate(PANDAS.values()):
+        columns = [("n", pa.int32()), ("f", pa.float32()), *((c.name, c.type) for c in KINDS if c.name in "u at p")]
+        schema = pa.schema([("id", pa.string()), *columns, ("s", pa.struct([("x", pa.int32())]))])
+        table = make(tmp_path / str(number), schema=schema, table_type=table_type)
+        nulls = {"hoodie.write.set.null.for.missing.columns": "true"}
+        for _ in range(2):
+            table.upsert(pd.DataFrame({"id": ["a", "b"], name: values}), options=nulls)
+            assert own(table, "id", name.lower()) == list(zip("ab", wanted, strict=True))
+            assert table.schema.field(name.lower()).type == kind
+        assert table.delete(pd.DataFrame({"id": []})).deleted == 0
+        assert table.delete([]).notes == ("there are no rows to write",)
+
+
+def test_a_key_that_would_be_that_of_another_row_is_refused(tmp_path: Path) -> None:
+    schema = pa.schema([("k1", pa.string()), ("k2", pa.string())])
+    table = make(tmp_path, schema=schema, record_key=["k1", "k2"])
+    table.upsert([{"k1": "a,k1:b", "k2": "b:c,d"}, {"k1": "a", "k2": "k2:b"}])
+    for row in ({"k1": "a,k2:b", "k2": "c"}, {"k1": "a", "k2": "b,k2:c"}):
+        for write in (table.upsert, table.insert, table.bulk_insert, table.delete):
+            with pytest.raises(InvalidInputError, match="record key would be 'k1:a,k2:b,k2:c'"):
+                write([row])
+    assert table.count() == 2
+
+
+@pytest.mark.parametrize("role", ["record_key", "partition_by"])
+def test_a_column_that_has_no_text_is_no_key(tmp_path: Path, role: str) -> None:
+    schema = pa.schema([("id", pa.string()), ("b", pa.binary())])
+    with pytest.raises(UnsupportedFeatureError, match="table .*: column 'b': a value of type binary cannot be part"):
+        make(tmp_path, schema=schema, **{role: "b"})
+    with pytest.raises(UnsupportedFeatureError, match="table .*: column 'b': a value of type binary cannot be part"):
+        make(tmp_path, schema.empty_table(), **{role: "b"})
 
 
 KINDS = pa.schema(

@@ -118,8 +118,8 @@ def test_keys_of_two_columns_with_nulls_and_separators(tmp_path: Path) -> None:
     """A null part of a key equals nothing; values may hold what keys are joined with."""
     schema = pa.schema([("a", pa.string()), ("b", pa.int64()), ("v", pa.int64())])
     table = Table.create(tmp_path / "t", schema, record_key=["a", "b"])
-    table.insert(pa.table({"a": ["x,b:1", None, "y"], "b": [2, 3, None], "v": [1, 2, 3]}, schema))
-    source = pa.table({"a": ["x,b:1", None, "y"], "b": pa.array([2, 3, None], pa.int32()), "v": [7, 8, 9]})
+    table.insert(pa.table({"a": ["x,a:1", None, "y"], "b": [2, 3, None], "v": [1, 2, 3]}, schema))
+    source = pa.table({"a": ["x,a:1", None, "y"], "b": pa.array([2, 3, None], pa.int32()), "v": [7, 8, 9]})
     merge = table.merge(source, "t.a = s.a AND t.b = s.b").when_matched_update({"v": "s.v"})
     assert "looks up the record key" in merge.explain()
     assert merge.execute().updated == 1

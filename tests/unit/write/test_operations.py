@@ -286,7 +286,7 @@ def test_an_empty_frame_writes_nothing(tmp_path: Path, action: str) -> None:
     before = picture(tmp_path)
     result = write(table, action, TWO.slice(0, 0))
     assert result.instant is None
-    assert result.notes == ("the frame has no rows",)
+    assert result.notes == ("there are no rows to write",)
     assert picture(tmp_path) == before
 
 
@@ -302,7 +302,7 @@ def test_the_first_frame_may_be_empty(tmp_path: Path, action: str) -> None:
 def test_a_table_without_a_schema(tmp_path: Path) -> None:
     table = make(tmp_path)
     before = picture(tmp_path)
-    assert table.upsert(TWO.slice(0, 0)).notes == ("the frame has no rows",)
+    assert table.upsert(TWO.slice(0, 0)).notes == ("there are no rows to write",)
     assert table.scan(meta_columns=True).to_arrow().schema.names == list(META_COLUMNS)
     assert table.scan().count() == 0
     assert table.delete(where="true").instant is None
