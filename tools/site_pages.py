@@ -1,12 +1,11 @@
-"""Pages that ``mkdocs.yml`` adds to ``docs/``: one per public name, options, errors, testing, and the root's papers."""
+"""Pages that ``mkdocs.yml`` adds to ``docs/``: one per public name, errors, testing, and the root's papers."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
-from operator import attrgetter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 import lakedex  # noqa: E402
-from lakedex import options, testing  # noqa: E402
+from lakedex import testing  # noqa: E402
 
 PAPERS = {
     "README.md": "index.md",
@@ -42,7 +41,8 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 def on_config(config: MkDocsConfig) -> None:
     """List the generated pages under *Reference*."""
-    reference = [f"reference/{name}.md" for name in ("index", *_names(), "options", "errors", "testing")]
+    reference = [f"reference/{name}.md" for name in ("index", *_names(), "errors", "testing")]
+    reference.insert(1, "options.md")
     config.nav = [{"Reference": reference} if "Reference" in item else item for item in config.nav or []]
 
 
@@ -84,7 +84,7 @@ def _pages() -> Iterator[tuple[str, str]]:
         (
             "# Reference\n\nEverything that `from lakedex import …` gives and what its methods return,"
             " made from the docstrings.\n\n"
-            f"{listed}\n* [Errors](errors.md)\n* [Options](options.md): every `hoodie.*` option\n"
+            f"{listed}\n* [Errors](errors.md)\n* [Options](../options.md): every `hoodie.*` option\n"
             "* [Testing](testing.md): `lakedex.testing`\n"
         ),
     )
@@ -94,60 +94,5 @@ def _pages() -> Iterator[tuple[str, str]]:
         "reference/errors.md",
         "::: lakedex.errors\n    options:\n      show_root_heading: false\n      show_root_toc_entry: false\n",
     )
-    yield "reference/options.md", _options_page()
     named = "\n".join(f"::: lakedex.testing.{name}\n    options:\n      heading_level: 2\n" for name in testing.__all__)
     yield "reference/testing.md", f"# Testing\n\n{inspect.getdoc(testing)}\n\n{named}"
-
-
-def _options_page() -> str:
-    taken = [
-        f"| `{name}` | {_default(name, default)} | {_values(parse, default)} | {_acts_on(target)} |"
-        for name, (target, parse) in sorted(options.DONE.items())
-        for default in [attrgetter(target)(options.DEFAULTS)]
-    ]
-    return "\n".join(
-        [
-            "# Options\n",
-            "Options are Hudi's, spelled as Hudi spells them. Give them to `Table.create` and `Table.open` for all"
-            " calls, or to one call as `options=`, which counts first. An option that is not on this page is refused,"
-            " with the nearest known name.\n",
-            "## Taken\n\n| option | default | values | acts on |\n| --- | --- | --- | --- |",
-            *taken,
-            "\n## One value only\n\nAny other value is refused.\n\n| option | value |\n| --- | --- |",
-            *(f"| `{name}` | `{value}` |" for name, value in sorted(options.FIXED.items())),
-            "\n## Refused\n\n| option | instead |\n| --- | --- |",
-            *(f"| `{name}` | {instead} |" for name, instead in sorted(options.REFUSED.items())),
-            "\n## Accepted without effect\n\nThey tune how Hudi's Java code works and do not change the table. The"
-            " result of a write lists them in `notes`. A name that ends in a dot stands for all options that begin with"
-            " it.\n",
-            *(f"* `{name}`" for name in sorted(options.HARMLESS)),
-            "",
-        ]
-    )
-
-
-def _default(name: str, value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float) and name.endswith(("_ms", "_ms_between_retry")):
-        value = int(value * 1000)
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
-
-
-def _values(parse: Callable[[str], Any], default: Any) -> str:
-    """The values that a parser takes: it names choices itself when it meets another value."""
-    try:
-        parse("\0")
-    except (ValueError, KeyError) as error:
-        if "one of " in str(error):
-            return ", ".join(
-                f"`{choice}`" for choice in str(error).partition("one of ")[2].partition(";")[0].split(", ")
-            )
-        if isinstance(error, KeyError):
-            return "`true`, `false`"
-        return "a number" if isinstance(default, float) else "a whole number"
-    return "names of columns, with commas" if "column" in getattr(parse, "__name__", "") else "text"
-
-
-def _acts_on(target: str) -> str:
-    return ", ".join(f"`{call}`" for call in sorted(options.ACTS_ON.get(target, ()))) or "every write"

@@ -9,6 +9,7 @@ import pytest
 
 from documentation import run_blocks
 from lakedex import Table
+from tool_modules import loaded
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
@@ -37,3 +38,9 @@ def test_examples_of_the_other_pages(page: str, tmp_path: Path) -> None:
     table.upsert(rows)
     df = rows.set_column(5, "ts", pa.array([2, 2, 2]))
     run_blocks(page, tmp_path, {"t": table, "df": df, "dim": rows.select(["gender"]).slice(0, 1)})
+
+
+def test_the_page_of_options_is_up_to_date() -> None:
+    """``python tools/options_page.py`` makes it."""
+    made = loaded("options_page")
+    assert made.PAGE.read_text(encoding="utf-8") == made.options_page()

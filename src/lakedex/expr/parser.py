@@ -83,6 +83,9 @@ _COMPARISONS: dict[type[exp.Expression], str] = {
 _AFFIXES = {"startswith": ("", "%"), "endswith": ("%", ""), "contains": ("%", "%")}
 
 
+_LACKING = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]*?(\w+)'>")
+
+
 _OF_NOW = re.compile(r"(?i)\b(current_|now\b|curdate\b)")
 
 
@@ -184,7 +187,7 @@ class _Translator(ScalarTranslator):
             return translate(cast("exp.Expression", trees[0]))
         except SqlglotError as error:
             first = error.errors[0]["description"] if isinstance(error, ParseError) and error.errors else error
-            reason = self.masked.unmask(str(first))
+            reason = self.masked.unmask(_LACKING.sub(r"\1 lacks an operand", str(first)))
             raise InvalidInputError(f"cannot read the SQL expression {sql!r}: {reason}") from error
         except RecursionError as error:
             raise InvalidInputError(f"the SQL expression is nested too deeply: {sql[:200]!r}…") from error

@@ -183,6 +183,8 @@ class ObstoreClient:
         make = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}[self.address.provider]
         own = {plain_name(name) for name in self.address.options}
         config = {name: limit for name, limit in _LIMITS.items() if name not in own} | self.address.options
+        if self.address.provider == "s3" and not own & {"allow_http", "endpoint", "endpoint_url"}:
+            config |= _plain_endpoint()
         patience = {"max_retries": retries, "retry_timeout": timedelta(seconds=30)}
         try:
             return make(self.address.bucket, config=config, retry_config=patience)
@@ -368,6 +370,14 @@ def connect(address: StoreAddress) -> ObstoreClient:
 @functools.cache
 def _connect(address: StoreAddress, environment: int) -> ObstoreClient:
     return ObstoreClient(address, environment)
+
+
+def _plain_endpoint() -> dict[str, str]:
+    """The option that an endpoint without TLS in the environment asks for, unless the environment has it."""
+    endpoints = (os.environ.get(name, "") for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"))
+    if "AWS_ALLOW_HTTP" in os.environ or not any(value.startswith("http://") for value in endpoints):
+        return {}
+    return {"aws_allow_http": "true"}
 
 
 def _environment() -> int:

@@ -348,7 +348,8 @@ _ADVICE = {
 
 _CLEANED = (
     "the cleaner may have removed it since the table was opened; open the table again, and raise "
-    "hoodie.clean.commits.retained if queries run longer than the retained commits"
+    "hoodie.clean.commits.retained if queries run longer than the retained commits; if it fails again, "
+    "maintenance.validate() lists what is lost"
 )
 
 

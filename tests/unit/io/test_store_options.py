@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakedex import Table
-from lakedex.errors import OptionError
+from lakedex.errors import OptionError, StorageError
 from lakedex.io.locations import open_storage
 from lakedex.io.store_options import parse_store_options
 
@@ -73,6 +73,18 @@ def test_an_endpoint_of_the_environment_is_checked(monkeypatch: pytest.MonkeyPat
     with pytest.raises(OptionError, match="AWS_ENDPOINT_URL, begins with http:// or https://") as caught:
         Table.open("s3://lake/t")
     assert "minio" not in str(caught.value)
+
+
+def test_an_endpoint_of_the_environment_may_be_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "maybe")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    for allowed, code in ((None, ""), ("false", "HttpNotAllowed")):
+        if allowed:
+            monkeypatch.setenv("AWS_ALLOW_HTTP", allowed)
+        with pytest.raises(StorageError) as caught:
+            Table.open("s3://lake/t")
+        assert caught.value.code == code
 
 
 def test_a_changed_environment_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

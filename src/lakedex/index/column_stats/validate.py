@@ -49,7 +49,8 @@ class StatsValidation(MetadataValidation):
         found = []
         if self._untrusted:
             found.append(
-                f"{self._untrusted:,} entries of other writers are not believed by lakedex, and were not compared"
+                f"{self._untrusted:,} entries in a form that some writers of Hudi fill wrongly are not believed, and "
+                "were not compared"
             )
         if self._bare_logs:
             found.append(f"{self._bare_logs:,} log files have no entries: no query leaves their slices out")
