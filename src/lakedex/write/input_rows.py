@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakedex.arrow_types import as_table, require_one_time
-from lakedex.errors import InvalidInputError, SchemaMismatchError
+from lakedex.errors import InvalidInputError, LakedexError, SchemaMismatchError
 from lakedex.lossless_cast import StoreAssignment, can_assign, match_names
 from lakedex.parquet.conform import can_widen
 from lakedex.snapshot.schema import nearest
@@ -164,8 +164,9 @@ def array_of(values: Sequence[Any], field: pa.Field[Any], table: str) -> Any:
     except SchemaMismatchError as error:
         raise SchemaMismatchError(f"{where}: {error}", column=field.name) from error
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        found = next((f" (row {n} has {v!r:.80})" for n, v in enumerate(values) if not _is_readable(v, field.type)), "")
         raise InvalidInputError(
-            f"{where} is {field.type}; the values cannot be read as that: {error}", column=field.name
+            f"{where} is {field.type}; the values cannot be read as that{found}: {error}", column=field.name
         ) from error
     require_one_time(field.name, values, found.type, f"of table {table}'s rows")
     if not (pa.types.is_null(field.type) or can_assign(found.type, field.type)):
@@ -179,6 +180,15 @@ def array_of(values: Sequence[Any], field: pa.Field[Any], table: str) -> Any:
         # Arrow would cut them.
         return StoreAssignment(pa.schema([field]), table).column(found, field)
     return found
+
+
+def _is_readable(value: object, target: pa.DataType) -> bool:
+    """Whether a value by itself can be read in the type of a column."""
+    try:
+        pa.array([value], _type_of([value], target))
+    except (LakedexError, pa.ArrowException, ValueError, TypeError, OverflowError):
+        return False
+    return True
 
 
 def _type_of(values: Sequence[Any], target: pa.DataType) -> pa.DataType:
