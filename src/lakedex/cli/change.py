@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,9 @@ from lakedex.cli.command import (
 )
 from lakedex.errors import InvalidInputError
 from lakedex.printing import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["add_to"]
 
@@ -64,6 +67,13 @@ def load(
         str | None,
         typer.Option("--ordering-by", metavar="A", help="With --create: of two versions the larger one wins."),
     ] = None,
+    table_type: Annotated[
+        str | None, typer.Option("--table-type", metavar="TYPE", help="With --create: cow, or mor (merge-on-read).")
+    ] = None,
+    null: Annotated[
+        list[str] | None,
+        typer.Option("--null", metavar="TEXT", help="CSV: a text without quotes that is null, as NA; an empty one is."),
+    ] = None,
 ) -> None:
     """Write the rows of files to a table, in one commit."""
     if create and key is None and mode is Mode.UPSERT:
@@ -71,12 +81,13 @@ def load(
             "--create needs --key: the columns that tell rows apart, as in --key id. --mode insert generates keys"
         )
     if not create and (given := [n for n, v in (("--key", key), ("--partition-by", partition_by),
-                                                ("--ordering-by", ordering_by)) if v is not None]):  # fmt: skip
+                                                ("--ordering-by", ordering_by), ("--table-type", table_type))
+                                if v is not None]):  # fmt: skip
         raise InvalidInputError(f"{given[0]} describes a new table: give --create with it")
     if create and lakedex.Table.is_table(call.path):
         raise InvalidInputError(f"{call.path} holds a table already: leave out --create")
     known = None if create else call.table.schema
-    source = import_module("lakedex.cli.files").Input(files, known)
+    source = import_module("lakedex.cli.files").Input(files, known, null or ())
     with call.busy("counting rows"):
         rows, size = source.count_rows(), source.size
     place = f"a new table at {call.path}" if create else f"the table {call.table.name}"
@@ -84,15 +95,8 @@ def load(
     if not call.may(f"{what}, into {place}", {"rows": rows, "files": len(files), "size": size, "create": create}):
         return
     if create:
-        table = lakedex.Table.create(
-            call.path,
-            source.schema,
-            record_key=names(key) or None,
-            partition_by=names(partition_by) or (),
-            ordering_by=names(ordering_by),
-            storage_options=call.storage_options,
-            options=call.options,
-        )
+        fields = names(key), names(partition_by), names(ordering_by)
+        table = _created(call, source.schema, *fields, table_type=table_type or "cow")
     else:
         table = call.table
     with call.busy(f"{mode.value} of {counted(rows, 'row')}"):
@@ -103,6 +107,27 @@ def load(
                 raise
             raise InvalidInputError(f"{error}; the new table {call.path} is empty: load without --create") from error
         call.answer(done)
+
+
+def _created(
+    call: Call,
+    schema: pa.Schema,
+    key: list[str] | None,
+    partition_by: list[str] | None,
+    ordering_by: list[str] | None,
+    *,
+    table_type: str,
+) -> lakedex.Table:
+    return lakedex.Table.create(
+        call.path,
+        schema,
+        record_key=key or None,
+        partition_by=partition_by or (),
+        ordering_by=ordering_by,
+        table_type=table_type,
+        storage_options=call.storage_options,
+        options=call.options,
+    )
 
 
 def _write(table: lakedex.Table, mode: Mode) -> Callable[[Any], lakedex.WriteResult]:
@@ -236,6 +261,8 @@ def cluster(
     instant: Annotated[str | None, typer.Option("--instant", metavar="INSTANT", help="Run this pending plan.")] = None,
 ) -> None:
     """Rewrite small files into fewer ones, and bring rows into an order by which queries read fewer files."""
+    if order_by and zorder:
+        raise InvalidInputError("give --order-by or --zorder, one of the two")
     table = call.table
     what = f"would run the clustering {instant}" if instant else f"would rewrite small files of {table.name}"
     if call.may(what):

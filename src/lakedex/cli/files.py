@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -64,6 +65,8 @@ def export(scan: Scan, path: str) -> dict[str, Any]:
                 sink.write_batch(batch)
                 rows += batch.num_rows
         os.replace(partial, path)
+    except pa.ArrowException as error:
+        raise InvalidInputError(f"{path}: cannot hold the rows: {error}; write .parquet or .arrow") from error
     finally:
         if os.path.exists(partial):
             os.unlink(partial)
@@ -118,14 +121,15 @@ class Input:
     Args:
         files: paths or URLs.
         known: types of columns that the table has; text files have none of their own.
+        nulls: texts that are null in CSV if they have no quotes, beside the empty one.
 
     Raises:
         InvalidInputError: a file that is not there, or of an unknown kind.
         SchemaMismatchError: files whose types do not go together.
     """
 
-    def __init__(self, files: Sequence[str], known: pa.Schema | None = None) -> None:
-        parts = [_opened(file, known) for file in files]
+    def __init__(self, files: Sequence[str], known: pa.Schema | None = None, nulls: Sequence[str] = ()) -> None:
+        parts = [_opened(file, known, nulls) for file in files]
         self.files = tuple(files)
         try:
             self.schema = pa.unify_schemas([part.schema for part in parts], promote_options="permissive")
@@ -168,12 +172,19 @@ class Input:
                 raise InvalidInputError(f"{file}: {str(error).splitlines()[0]}") from error
 
 
+_CREATING = re.compile(
+    r"^Error creating dataset\. Could not read schema from '.*?'\. Is this a '\w+' file\?: "
+    r"(Could not open CSV input source '.*?': )?(Invalid: )?"
+)
+"""Arrow's words before the reason why a file cannot be read."""
+
+
 def _size(file: str) -> int:
     system, path = fsspec.core.url_to_fs(file)
     return int(system.size(path) or 0)
 
 
-def _opened(file: str, known: pa.Schema | None) -> Any:
+def _opened(file: str, known: pa.Schema | None, nulls: Sequence[str]) -> Any:
     suffix = Path(file).suffix.lower()
     if suffix not in INPUTS:
         raise InvalidInputError(f"{file}: unknown kind of file; load takes {', '.join(INPUTS)}")
@@ -185,16 +196,37 @@ def _opened(file: str, known: pa.Schema | None) -> Any:
     try:
         if kind == "json":
             return _JsonRows(file, lambda: system.open(path, "rb"), known)
-        found = pyarrow.dataset.dataset(path, filesystem=system, format=kind)
-        if known is None or kind != "csv":
-            return found
-        # Text has no types of its own, so it takes the table's: 007 stays text where the column is text.
-        types = {field.name: field.type for field in known if field.name in found.schema.names}
-        options = pyarrow.csv.ConvertOptions(column_types=types)
-        typed = pyarrow.dataset.CsvFileFormat(convert_options=options)
-        return pyarrow.dataset.dataset(path, filesystem=system, format=typed)
+        if kind == "csv":
+            return _csv(path, system, known, nulls)
+        return pyarrow.dataset.dataset(path, filesystem=system, format=kind)
     except (pa.ArrowException, OSError) as error:
-        raise InvalidInputError(f"{file}: cannot be read as {kind}: {str(error).splitlines()[0]}") from error
+        reason = _CREATING.sub("", str(error).splitlines()[0])
+        raise InvalidInputError(f"{file}: cannot be read as {kind}: {reason}") from error
+
+
+def _csv(
+    path: str, system: fsspec.AbstractFileSystem, known: pa.Schema | None, nulls: Sequence[str]
+) -> pyarrow.dataset.Dataset:
+    """A file of CSV, in the types of the table: 007 stays text where the column is text. A quoted empty text is one.
+
+    Without a table they are guessed, and a column without values is text.
+    """
+
+    def typed(columns: Iterable[pa.Field]) -> pyarrow.dataset.Dataset:
+        options = pyarrow.csv.ConvertOptions(
+            column_types={column.name: column.type for column in columns},
+            null_values=["", *nulls],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        form = pyarrow.dataset.CsvFileFormat(convert_options=options)
+        return pyarrow.dataset.dataset(path, filesystem=system, format=form)
+
+    if known is not None:
+        return typed(known)
+    found = typed(())
+    empty = [column.with_type(pa.string()) for column in found.schema if pa.types.is_null(column.type)]
+    return typed(empty) if empty else found
 
 
 class _JsonRows:

@@ -14,7 +14,7 @@ import pytest
 from golden_tables import unpack_java_1_2
 from lakedex import Table
 from lakedex.cli import main
-from table_kit import picture
+from table_kit import own, picture
 from tool_modules import loaded
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -44,6 +44,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table.indexes.create("bitmap", ["rider"], name="by_rider")
     table.upsert(TRIPS.slice(1, 1).set_column(4, "ts", pa.array([3])))
     pq.write_table(TRIPS.slice(0, 2).set_column(4, "ts", pa.array([5, 5])), folder / "more.parquet")
+    (folder / "empty.csv").write_text("")
     (folder / "more.csv").write_text("id,city,rider,fare,ts\nt9,rome,dee,1.5,9\n")
     unpack_java_1_2("mor_v6", folder / "unpacked").rename(folder / "mor")
     (folder / "log.sql").write_text(
@@ -142,6 +143,8 @@ WRONG: list[tuple[str, str]] = [
     ("index drop trips nosuch --yes", "has no index 'nosuch'; it has"),
     ("index create trips nosuch --yes", "nosuch"),
     ("clean trips --keep 0 --yes", "from 1 on"),
+    ("cluster trips --order-by city --zorder rider --dry-run", "one of the two"),
+    ("load trips empty.csv --yes", "empty.csv: cannot be read as csv: CSV parse error: Empty CSV"),
     ("compact trips --plan-only --yes", "are for log files of merge-on-read tables"),
     ("compact mor --instant 20200101000000000 --yes", "no pending compaction 20200101000000000"),
     ("debug hfile more.csv", "expected an HFile"),
@@ -234,6 +237,40 @@ def test_changes_are_planned_then_done(
     code, out, err = run(capsys, [*given, "--yes", "--json"])
     assert (code, err) == (0, "")
     assert names <= keys(json.loads(out))
+
+
+VALUES = pa.table(
+    {
+        "id": ["1", "2", "3"],
+        "f": pa.array([1.5, float("nan"), None]),
+        "s": [None, "", "NA"],
+        "n": pa.array([1, None, 3], pa.int32()),
+        "b": pa.array([b"ab", None, b""]),
+        "none": pa.array([None] * 3, pa.string()),
+    }
+)
+
+
+def test_csv_keeps_values(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        Table.create(tmp_path / name, VALUES.schema, record_key="id")
+    Table.open(tmp_path / "a").upsert(VALUES)
+    assert run(capsys, ["query", "a", "-o", "rows.csv"])[0] == 0
+    assert run(capsys, ["load", "b", "rows.csv", "--yes"])[0] == 0
+    assert str(own(Table.open(tmp_path / "b"))) == str(own(VALUES))
+    (tmp_path / "others.csv").write_text("id,n,empty\n4,NA,\n5,6,\n")
+    assert "'NA'" in run(capsys, ["load", "b", "others.csv", "--yes"])[2]
+    created = ["load", "c", "others.csv", "--create", "--key", "id", "--table-type", "mor", "--null", "NA", "--yes"]
+    assert run(capsys, created)[0] == 0
+    table = Table.open(tmp_path / "c")
+    assert own(table) == [(4, None, None), (5, 6, None)]
+    assert (table.snapshot().config.table_type, table.schema.field("empty").type) == ("MERGE_ON_READ", pa.string())
+    table.upsert([{"id": 4, "n": None, "empty": "x"}])
+    Table.open(tmp_path / "a").upsert([{**VALUES.to_pylist()[0], "b": b"\xff"}])
+    code, _, err = run(capsys, ["query", "a", "-o", "bytes.csv"])
+    assert (code, (tmp_path / "bytes.csv").exists()) == (2, False)
+    assert "bytes.csv: cannot hold the rows: Invalid UTF8 payload; write .parquet or .arrow" in err
 
 
 def test_a_plan_as_html(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
