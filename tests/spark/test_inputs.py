@@ -15,6 +15,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from lakedex import Table, UnsupportedFeatureError
+from lakedex.spark.engine import SparkEngine
 from lakedex.types import META_COLUMNS
 
 SCHEMA = pa.schema(
@@ -51,6 +52,23 @@ def test_rows_that_are_no_dataframe(spark: SparkSession, tmp_path: Path) -> None
     assert table.to_df().drop(*META_COLUMNS).count() == 12
     assert table.scan("id = '1'").to_spark().columns == SCHEMA.names
     assert table.scan("id = '1'", meta_columns=True).to_spark().columns == [*META_COLUMNS, *SCHEMA.names]
+
+
+NULL_STRUCT = """
+SELECT * FROM VALUES ('a', named_struct('in', named_struct('v', 'q')), array(named_struct('x', 1))), ('c', NULL, NULL)
+AS v(id, st, l)
+"""
+
+
+@pytest.mark.parametrize("rows", [1000, 0], ids=["driver", "executors"])
+def test_structs_that_are_null_though_their_fields_never_are(spark: SparkSession, tmp_path: Path, rows: int) -> None:
+    """Spark's own toArrow fails on them."""
+    df = spark.sql(NULL_STRUCT)
+    assert not df.schema["st"].dataType["in"].nullable
+    table = Table.create(tmp_path / "t", df.schema, record_key="id", spark=spark)
+    table.context.engine = SparkEngine(spark, driver_rows=rows, driver_bytes=rows << 10)
+    assert table.upsert(df).inserted == 2
+    assert table.to_df().orderBy("id").select("id", "st", "l").collect() == df.orderBy("id").collect()
 
 
 FORMS: list[Any] = [

@@ -29,7 +29,7 @@ from lakedex.local.engine import exchange, left_join, map_partitions
 from lakedex.parallel import run_threads
 from lakedex.spark.error_transport import Seal, is_final, unwrapping_errors
 from lakedex.spark.native_stages import in_spark
-from lakedex.spark.schema import arrow_to_spark, nullable, quoted, spark_to_arrow
+from lakedex.spark.schema import arrow_to_spark, nullable, nullable_frame, quoted, spark_to_arrow
 from lakedex.spark.session import case_sensitive, is_connect, set_job_description
 
 __all__ = [
@@ -584,7 +584,7 @@ def _collect(df: DataFrame, schema: pa.Schema) -> pa.Table:
     # PySpark 4 has toArrow; a DataFrame of 3.5 takes any other name for a column's.
     to_arrow = getattr(type(df), "toArrow", None)
     if to_arrow is not None:
-        table: pa.Table = to_arrow(df)
+        table: pa.Table = to_arrow(nullable_frame(df))
         return conform(table, schema)
     batches = cast("Any", df)._collect_as_arrow()
     if not batches:

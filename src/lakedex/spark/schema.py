@@ -198,6 +198,14 @@ def nullable(type_: DataType) -> DataType:
     return type_
 
 
+def nullable_frame(frame: DataFrame) -> DataFrame:
+    """A frame in which fields of structs may be null: those of a null struct are, which ``toArrow`` does not take."""
+    kinds = {field.name: (field.dataType, nullable(field.dataType)) for field in frame.schema.fields}
+    if all(kind == loose for kind, loose in kinds.values()):
+        return frame
+    return frame.select(*[F.col(quoted(name)).cast(loose).alias(name) for name, (_, loose) in kinds.items()])
+
+
 # ----------------------------------------------------------------------------------------------- schema change
 
 

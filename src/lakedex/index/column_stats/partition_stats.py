@@ -38,7 +38,7 @@ from lakedex.metadata.records import (
 )
 from lakedex.metadata.writer import Keyed
 from lakedex.parquet.base_file_reader import iter_base_file
-from lakedex.parquet.conform import conform
+from lakedex.parquet.conform import can_widen, conform
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import META_COLUMNS, RECORD_KEY
 
@@ -78,7 +78,8 @@ class StatsOfFile:
     """Task: stats of a base or log file from its data. A column that the file lacks is all null there.
 
     Those of a log file are of the rows in its blocks, whether they count or not; partial updates have none of columns
-    that one of them leaves alone. ``widened`` bounds are those that are stored, others the values themselves.
+    that one of them leaves alone. ``widened`` bounds are those that are stored, others the values themselves, and of
+    columns in another type than the table's there are none.
     """
 
     files: TableFiles
@@ -91,10 +92,16 @@ class StatsOfFile:
         schema = pa.schema(list(self.columns.items()))
         left_alone: set[str] = set()
         for batch, lacking in self._batches(file):
-            left_alone |= lacking
-            builder.add(conform(batch, schema))
+            # Hudi's key generators of times make a partition column text in the schema, a number in files.
+            other = () if self.widened else (n for n in batch.schema.names if not self._fits(batch.schema.field(n)))
+            misfits = sorted(other)
+            left_alone |= lacking.union(misfits)
+            builder.add(conform(batch.drop_columns(misfits), schema))
         found = builder.finish(widened=self.widened, even_empty=isinstance(file, LogFile))
         return [stat for stat in found if stat.column not in left_alone]
+
+    def _fits(self, stored: pa.Field) -> bool:
+        return stored.name not in self.columns or can_widen(stored.type, self.columns[stored.name])
 
     def _batches(self, file: DataFile) -> Iterator[tuple[pa.RecordBatch, set[str]]]:
         """Batches, with the columns that partial updates leave alone."""
