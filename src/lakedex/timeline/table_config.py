@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -22,6 +23,7 @@ from lakedex.errors import (
     CorruptFileError,
     FormatError,
     InvalidInputError,
+    LakedexError,
     OptionError,
     TableNotFoundError,
     UnsupportedFeatureError,
@@ -312,7 +314,19 @@ def read_table_config(files: TableFiles, *, retries: int = 5, delay_s: float = 0
             time.sleep(delay_s)
     if bad is not None:
         raise bad
-    raise TableNotFoundError(f"{files} is no Hudi table: it has no .hoodie/hoodie.properties", path=files.base_path)
+    text = f"{files} is no Hudi table: it has no .hoodie/hoodie.properties{_other_format(files)}"
+    raise TableNotFoundError(text, path=files.base_path)
+
+
+def _other_format(files: TableFiles) -> str:
+    """A hint at the table of another format that is there."""
+    with suppress(LakedexError, OSError):
+        there = files.storage.entries(files.base_path)
+        if "_delta_log" in there:
+            return "; it is a Delta table, see docs/from_delta.md"
+        if there.get("metadata") and there.get("data"):
+            return "; it may be an Iceberg table, see docs/from_iceberg.md"
+    return ""
 
 
 def _comment(verb: str) -> str:

@@ -76,6 +76,11 @@ def test_no_table(tmp_path: Path) -> None:
             Table.open(path)
         assert isinstance(caught.value, FileNotFoundError)
     assert list(tmp_path.iterdir()) == []
+    for folders, name in ((("_delta_log",), "a Delta"), (("data", "metadata"), "an Iceberg")):
+        for folder in folders:
+            (tmp_path / name / folder).mkdir(parents=True)
+        with pytest.raises(TableNotFoundError, match=f"{name} table, see docs/from_"):
+            Table.open(tmp_path / name)
 
 
 def test_a_folder_with_settings_lost(tmp_path: Path) -> None:
