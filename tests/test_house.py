@@ -9,7 +9,7 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 306,
     "modules without __init__": 280,
-    "code lines": 54980,
+    "code lines": 54979,
     "longest module": 700,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 593,

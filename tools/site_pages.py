@@ -41,8 +41,8 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 def on_config(config: MkDocsConfig) -> None:
     """List the generated pages under *Reference*."""
-    reference = [f"reference/{name}.md" for name in ("index", *_names(), "errors", "testing")]
-    reference.insert(1, "options.md")
+    pages = [f"reference/{name}.md" for name in (*_names(), "errors", "testing")]
+    reference = ["reference/index.md", "options.md", *pages]
     config.nav = [{"Reference": reference} if "Reference" in item else item for item in config.nav or []]
 
 

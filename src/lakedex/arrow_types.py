@@ -25,6 +25,7 @@ __all__ = [
     "as_table",
     "conform",
     "has_required",
+    "is_pandas",
     "normal_schema",
     "require_one_time",
     "split",
@@ -56,7 +57,7 @@ def as_table(data: Any) -> pa.Table:
             return data.to_table()  # A dataset or a scanner.
         if package == "polars" and hasattr(data, "collect"):
             return pa.table(data.collect(engine="streaming"))
-        if package == "pandas" and hasattr(data, "columns"):
+        if is_pandas(data):
             return _pandas_table(data)
         if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
             return pa.table(data)
@@ -182,6 +183,11 @@ def _normal_nested(type_: pa.DataType, column: str) -> pa.DataType:
 
 
 # --------------------------------------------------------------------------------------------------------- pandas
+
+
+def is_pandas(data: object) -> bool:
+    """Whether rows are a frame of pandas."""
+    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
 
 
 def _pandas_table(data: Any) -> pa.Table:

@@ -32,7 +32,7 @@ from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
 from lakedex.layout.contained_files import delete_temp
 from lakedex.layout.names import join_path
-from lakedex.maintenance.compaction_plan import groups_in_service
+from lakedex.maintenance.compaction_plan import CLUSTERING_CALLS, COMPACTION_CALLS, groups_in_service
 from lakedex.maintenance.metadata_rebuild import disable_partitions, needs_repair, repair_metadata
 from lakedex.maintenance.recovery import recover
 from lakedex.maintenance.schedule import run_services
@@ -489,13 +489,8 @@ class Transaction:
             tied = change.tied_to(instant.requested, now.config.version)
             if group in tied and (instant.requested not in known or group in change.gone):
                 what = f"is a pending {instant.action} of file groups that were changed by"
-                named = repr(instant.requested)
-                ways = (
-                    f"maintenance.compact(instant={named}) runs it, maintenance.unschedule_compaction({named})"
-                    if instant.action == "compaction"
-                    else f"maintenance.cluster(instant={named}) runs it, maintenance.rollback({named})"
-                )
-                remedy = f"{ways} removes it" if instant.requested in known else "run the write again"
+                calls = COMPACTION_CALLS if instant.action == "compaction" else CLUSTERING_CALLS
+                remedy = calls.format(instant.requested) if instant.requested in known else "run the write again"
                 raise self._conflict(what, instant.requested, frozenset({group}), remedy)
 
     def _check_partition_stats(

@@ -92,8 +92,7 @@ class _OpenLog:
         return parts
 
     def content(self, block: LogBlock) -> bytes | memoryview:
-        (content,) = self._fetch([(block.content_offset, block.content_offset + block.content_length)])
-        return content
+        return self._fetch([(block.content_offset, block.content_offset + block.content_length)])[0]
 
 
 def read_log_files(

@@ -27,6 +27,8 @@ from lakedex.timeline.service_metadata import CompactionOperation, compaction_me
 
 __all__ = [
     "BESIDE_SERVICE",
+    "CLUSTERING_CALLS",
+    "COMPACTION_CALLS",
     "busy_group",
     "compaction_due",
     "groups_in_service",
@@ -47,6 +49,14 @@ def groups_in_service(timeline: Timeline) -> dict[tuple[str, str], Instant]:
     for instant, clustering in timeline.pending_clusterings().items():
         found.update(dict.fromkeys(clustering.file_groups, instant))
     return found
+
+
+COMPACTION_CALLS = "maintenance.compact(instant={0!r}) runs it, maintenance.unschedule_compaction({0!r}) removes it"
+"""How to go on beside a pending compaction; ``format`` takes its instant."""
+
+
+CLUSTERING_CALLS = "maintenance.cluster(instant={0!r}) runs it, maintenance.rollback({0!r}) removes it"
+"""The same of a pending clustering."""
 
 
 BESIDE_SERVICE = "rewriting a file group beside its table service"

@@ -20,6 +20,7 @@ from lakedex.layout.contained_files import list_folder
 from lakedex.layout.names import instant_of, join_path, parse_log_file_name
 from lakedex.maintenance.clean import finish_cleans, last_clean, require_no_clean, savepoint_times
 from lakedex.maintenance.clustering import require_not_run
+from lakedex.maintenance.compaction_plan import COMPACTION_CALLS
 from lakedex.maintenance.metadata_undo import prepare_undo, snapshot_without
 from lakedex.maintenance.recovery import (
     RecoveredTable,
@@ -114,7 +115,7 @@ def rollback(handle: TableContext, options: WriteOptions, instant: str) -> Rollb
                 done = roll_back(now, found, recovered.clock)
             deleted, last = deleted + _deleted(done), done.started
             recovered = replace(recovered, snapshot=handle.snapshot(is_locked=True))
-        result = _result(handle.snapshot(), instant, last, deleted, started)
+        result = _result(recovered.snapshot, instant, last, deleted, started)
         return replace(result, notes=_notes(undone))
 
 
@@ -183,8 +184,7 @@ def _begun_compaction(snapshot: Snapshot, instant: str, options: WriteOptions) -
     if found.state is State.REQUESTED:
         raise InvalidInputError(
             f"{snapshot.files}: {found.action} {instant} is a plan that nobody has begun, so there is nothing to roll "
-            f"back; maintenance.compact(instant={instant!r}) runs it, maintenance.unschedule_compaction({instant!r}) "
-            "removes it"
+            f"back; {COMPACTION_CALLS.format(instant)}"
         )
     if not HeartbeatPolicy(options.heartbeat).is_expired_write(snapshot, found):
         _refuse_other(snapshot, instant, options.heartbeat)
@@ -198,8 +198,7 @@ def _to_undo(snapshot: Snapshot, instant: str, options: WriteOptions) -> list[In
     """
     if begun := _begun_compaction(snapshot, instant, options):
         return [begun]
-    found = _last_commit(snapshot, instant, options)
-    undone = [*sorted(_later(snapshot, found), key=lambda i: i.completed or i.requested, reverse=True), found]
+    undone = _last_commit(snapshot, instant, options)
     for commit in undone:
         _require_versions(snapshot, commit)
         _require_beginning(snapshot, commit)
@@ -235,8 +234,8 @@ def _require_unplanned(snapshot: Snapshot, undone: Instant) -> None:
             )
 
 
-def _last_commit(snapshot: Snapshot, instant: str, options: WriteOptions) -> Instant:
-    """The commit of an instant, if only compactions came after it, which change no row."""
+def _last_commit(snapshot: Snapshot, instant: str, options: WriteOptions) -> list[Instant]:
+    """The commit of an instant, after the compactions that came later, the last one first: these change no row."""
     timeline, base = snapshot.timeline, snapshot.files.base_path
     found = next((i for i in timeline.completed(WRITE_ACTIONS) if i.requested == instant), None)
     if found is None:
@@ -245,9 +244,10 @@ def _last_commit(snapshot: Snapshot, instant: str, options: WriteOptions) -> Ins
         raise InvalidInputError(
             f"{base} has no commit {instant} to roll back; the last one is {'none' if last is None else last.requested}"
         )
-    later = [(i.requested, timeline.commit_metadata(i).compacted) for i in _later(snapshot, found)]
-    writes = [requested for requested, compacted in later if not compacted]
-    if saved := savepoint_times(timeline) & {instant, *(requested for requested, _ in later if not writes)}:
+    later = _later(snapshot, found)
+    writes = [i.requested for i in later if not timeline.commit_metadata(i).compacted]
+    undone = {instant} if writes else {instant, *(i.requested for i in later)}
+    if saved := savepoint_times(timeline) & undone:
         kept = max(saved)
         raise InvalidInputError(
             f"{base}: the commit {kept} has a savepoint; maintenance.delete_savepoint({kept!r}) first"
@@ -258,7 +258,7 @@ def _last_commit(snapshot: Snapshot, instant: str, options: WriteOptions) -> Ins
             "last one first, or restore to a savepoint"
         )
     require_no_writes(snapshot)
-    return found
+    return [*sorted(later, key=lambda i: i.completed or i.requested, reverse=True), found]
 
 
 def _refuse_other(snapshot: Snapshot, instant: str, options: HeartbeatOptions) -> None:

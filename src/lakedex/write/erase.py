@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from lakedex.arrow_types import is_pandas
 from lakedex.commit.idempotency import find_committed_batch
 from lakedex.commit.transaction import WriteContext
 from lakedex.display.blocks import ROWS, Block, Card, Facts, Grid, Notice, Notices, Tone, notes
@@ -36,7 +37,7 @@ from lakedex.tagging.candidates import find_key_ranges
 from lakedex.tagging.keyed_rows import FILE, KEY, PARTITION
 from lakedex.tagging.tagging import tag
 from lakedex.types import PARTITION_PATH, RECORD_KEY, Operation, size_text
-from lakedex.write.input_rows import array_of, is_pandas, pandas_rows
+from lakedex.write.input_rows import array_of, pandas_rows
 from lakedex.write.operations import Deletion, delete_keys, delete_stored, prepared_frame, require_record_key, writable
 from lakedex.write.pipeline import run_write
 from lakedex.write.session import Session

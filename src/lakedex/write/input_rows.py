@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakedex.arrow_types import as_table, require_one_time
+from lakedex.arrow_types import as_table, is_pandas, require_one_time
 from lakedex.errors import InvalidInputError, LakedexError, SchemaMismatchError
 from lakedex.lossless_cast import StoreAssignment, can_assign, match_names
 from lakedex.parquet.conform import can_widen
 from lakedex.snapshot.schema import nearest
 from lakedex.types import META_COLUMNS
 
-__all__ = ["array_of", "dict_rows", "is_pandas", "pandas_rows"]
+__all__ = ["array_of", "dict_rows", "pandas_rows"]
 
 
 def dict_rows(
@@ -78,11 +78,6 @@ def dict_rows(
         field = schema.field(own) if name in known else pa.field(own, pa.null())
         columns[own] = array_of([row.get(name) for row in rows], field, table)
     return pa.table(columns) if names else schema.empty_table()
-
-
-def is_pandas(data: object) -> bool:
-    """Whether rows are a frame of pandas."""
-    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
 
 
 def pandas_rows(data: object, schema: pa.Schema, *, case_sensitive: bool = False) -> pa.Table:

@@ -93,8 +93,7 @@ class StatsOfFile:
         left_alone: set[str] = set()
         for batch, lacking in self._batches(file):
             # Hudi's key generators of times make a partition column text in the schema, a number in files.
-            other = () if self.widened else (n for n in batch.schema.names if not self._fits(batch.schema.field(n)))
-            misfits = sorted(other)
+            misfits = [] if self.widened else [column.name for column in batch.schema if not self._fits(column)]
             left_alone |= lacking.union(misfits)
             builder.add(conform(batch.drop_columns(misfits), schema))
         found = builder.finish(widened=self.widened, even_empty=isinstance(file, LogFile))
