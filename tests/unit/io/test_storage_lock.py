@@ -196,15 +196,16 @@ def test_a_lease_that_could_not_be_ended_does_not_block_its_process(base: str, a
 
 
 def test_it_is_renewed_while_it_is_held(base: str) -> None:
+    """Each renewal moves the end by a millisecond at least, so there may be several until somebody looks."""
     clock = Clock()
     with lock_of(base, clock, renew_s=0.002) as lock:
         for _ in range(3):
             clock.now += 8_000
             until = time.monotonic() + 20
-            while content(base)["validUntil"] != clock.now + 10_000 and time.monotonic() < until:
+            while content(base)["validUntil"] < clock.now + 10_000 and time.monotonic() < until:
                 threading.Event().wait(0.002)
             lock.check()
-            assert content(base)["validUntil"] == clock.now + 10_000
+            assert content(base)["validUntil"] >= clock.now + 10_000
     assert renewals(lock) == []
 
 
