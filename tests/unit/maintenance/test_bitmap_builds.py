@@ -195,6 +195,17 @@ def test_there_already(table: Table) -> None:
     assert defined(table) == {"idx": ("g", "n"), "other": ("n",)}
 
 
+def test_a_column_of_two_indexes(table: Table) -> None:
+    """Bitmaps are of columns, so the second index costs nothing, and says so."""
+    assert bitmaps(table, "g", "n").notes == ()
+    again = bitmaps(table, "g", "s.k", name="other")
+    assert again.notes == ("the index 'idx' has 'g' already; the two share the bitmaps",)
+    assert again.columns == ("g", "s.k") and uncovered(table, "g", "n", "s.k") == []
+    table.indexes.drop("idx")
+    assert uncovered(table, "g", "s.k") == []
+    same_answers(table, *ASKED)
+
+
 def test_some_partitions(table: Table) -> None:
     """The others stay uncovered, until a refresh without partitions."""
     result = bitmaps(table, "g", partitions=["city=a", {"city": "b"}])

@@ -10,7 +10,7 @@ Memory: the driver holds the bitmaps of one chunk, up to ``RUN_BYTES``; a task t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -104,8 +104,16 @@ def plan_bitmaps(ctx: BuildContext) -> BitmapBuild:
         definitions={} if after == known else definitions_file(snapshot.files, after),
         is_new=wish.is_new,
         again=wish.again,
-        notes=list(lost_names(known, present)),
+        notes=[*lost_names(known, present), *(_shared(present, wish.index) if wish.is_new else ())],
     )
+
+
+def _shared(known: Mapping[str, BitmapDefinition], index: BitmapDefinition) -> Iterator[str]:
+    """The columns of a new index that others have: bitmaps are of columns, so they cost nothing twice."""
+    for other in known.values():
+        both = [repr(name) for name in index.columns if name in other.columns and other.name != index.name]
+        if both:
+            yield f"the index {other.name!r} has {', '.join(both)} already; the two share the bitmaps"
 
 
 @dataclass(slots=True)
