@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -261,22 +262,24 @@ def cluster(
     instant: Annotated[str | None, typer.Option("--instant", metavar="INSTANT", help="Run this pending plan.")] = None,
 ) -> None:
     """Rewrite small files into fewer ones, and bring rows into an order by which queries read fewer files."""
-    if order_by and zorder:
-        raise InvalidInputError("give --order-by or --zorder, one of the two")
-    table = call.table
-    what = f"would run the clustering {instant}" if instant else f"would rewrite small files of {table.name}"
-    if call.may(what):
+    services = call.table.maintenance
+    run = partial(
+        services.cluster,
+        order_by=order_by,
+        zorder=zorder,
+        where=where,
+        partitions=partitions,
+        max_file_bytes=max_file_bytes,
+        plan_only=plan_only,
+        instant=instant,
+    )
+    plan = run(dry_run=True)
+    files, verb = counted(plan.files_before, "file"), "plan to rewrite" if plan_only else "rewrite"
+    if not plan.files_before:
+        call.answer(plan)
+    elif call.may(f"would {verb} {files} ({sized(plan.bytes_before)}) into {plan.files_after:,}", plan.to_dict()):
         with call.busy("clustering"):
-            done = table.maintenance.cluster(
-                order_by=order_by,
-                zorder=zorder,
-                where=where,
-                partitions=partitions,
-                max_file_bytes=max_file_bytes,
-                plan_only=plan_only,
-                instant=instant,
-            )
-        call.answer(done)
+            call.answer(run())
 
 
 def archive(call: Call) -> None:

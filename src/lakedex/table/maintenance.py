@@ -219,6 +219,7 @@ class Maintenance:
         partitions: str | Sequence[str] | None = None,
         plan_only: bool = False,
         instant: str | None = None,
+        dry_run: bool = False,
         options: Options = None,
     ) -> ClusteringResult:
         """Rewrite small files into fewer ones, and bring rows into an order by which queries read fewer files.
@@ -236,6 +237,7 @@ class Maintenance:
             partitions: partition paths to choose files in; None is all.
             plan_only: only put the plan on the timeline. Any engine can run it.
             instant: run this pending plan, of lakedex or of Hudi, as it is.
+            dry_run: only report what would be rewritten.
             options: ``hoodie.clustering.*`` and other options of this call.
 
         Returns:
@@ -262,6 +264,7 @@ class Maintenance:
             partitions=None if partitions is None else as_names(partitions),
             plan_only=plan_only,
             instant=instant,
+            dry_run=dry_run,
         )
         self._table.refresh_views()
         return result

@@ -27,6 +27,8 @@ from lakedex.layout.file_slice import FileSlice
 from lakedex.layout.names import new_file_id
 from lakedex.maintenance.clustering import (
     ClusteringRequest,
+    pending_clustering,
+    plan_clustering,
     ready_clustering,
     schedule_clustering,
 )
@@ -63,21 +65,23 @@ class ClusteringResult(Report):
     """Result of :meth:`lakedex.Maintenance.cluster`.
 
     Attributes:
-        instant: Instant of the clustering; None if there was nothing to do.
+        instant: Instant of the clustering; None if there was nothing to do, and for a dry run of a new one.
+        dry_run: Whether nothing was written.
         planned: Whether only the plan was made, which is pending now.
         order: Columns that order the rows; none if they lie as before.
         layout: ``linear`` or ``z-order``; empty without an order.
         partitions: Number of partitions.
         files_before: Number of file slices that are replaced.
         bytes_before: Their size.
-        files_after: Number of new base files; of a plan, the number that it asks for.
-        bytes_after: Their size; 0 for a plan.
-        rows: Number of rows that moved; 0 for a plan.
+        files_after: Number of new base files; of a plan and a dry run, the number that is asked for.
+        bytes_after: Their size; 0 for a plan and a dry run.
+        rows: Number of rows that moved; 0 for a plan and a dry run.
         seconds: Duration of the call.
         notes: Further remarks for the user.
     """
 
     instant: str | None = None
+    dry_run: bool = False
     planned: bool = False
     order: tuple[str, ...] = ()
     layout: str = ""
@@ -92,16 +96,20 @@ class ClusteringResult(Report):
 
     def card(self) -> Card:
         """Files before and after, and the order."""
-        if self.instant is None:
+        if not self.files_before:
             return Card("cluster", f"no file group is worth it, {self.seconds:.2f} s", [notes(self.notes)])
         before = f"{counted(self.files_before, 'file')}, {size_text(self.bytes_before)}"
         after = counted(self.files_after, "file")
-        after = f"about {after}" if self.planned else f"{after}, {size_text(self.bytes_after)}"
+        after = f"about {after}" if self.planned or self.dry_run else f"{after}, {size_text(self.bytes_after)}"
         facts = [("before", before), ("after", after), ("partitions", f"{self.partitions:,}")]
         if self.order:
             facts.append(("order", f"{', '.join(self.order)} ({self.layout})"))
-        head = "planned" if self.planned else f"{counted(self.rows, 'row')} moved"
-        return Card(f"cluster {self.instant}", f"{head}, {self.seconds:.2f} s", [Facts(facts), notes(self.notes)])
+        if self.dry_run:
+            head = f"would rewrite {before}"
+        else:
+            head = "planned" if self.planned else f"{counted(self.rows, 'row')} moved"
+        title = f"cluster {self.instant or '(dry run)'}"
+        return Card(title, f"{head}, {self.seconds:.2f} s", [Facts(facts), notes(self.notes)])
 
 
 def cluster(
@@ -116,20 +124,26 @@ def cluster(
     partitions: Sequence[str] | None = None,
     plan_only: bool = False,
     instant: str | None = None,
+    dry_run: bool = False,
 ) -> ClusteringResult:
     """Plan a clustering and run it; see :meth:`lakedex.Maintenance.cluster`."""
     ctx = WriteContext.begin(options)
+    before = handle.snapshot()
+    require_writable(before.config)
     if instant is not None:
         if order_by or zorder or max_file_bytes or where is not None or partitions is not None or plan_only:
             raise InvalidInputError("cluster: instant= runs a plan as it is; give no other argument with it")
+        if dry_run:
+            found, plan = pending_clustering(before, instant)
+            return replace(_of_plan(before, found.requested, plan, ctx), dry_run=True)
         found, plan = ready_clustering(handle, options, instant)
         return _run(handle, options, found, plan, ctx)
-    before = handle.snapshot()
-    require_writable(before.config)
     request = _request(before, options, order_by, zorder, max_file_bytes, partitions)
     if where is not None:
         chosen = _slices_under(handle, session, before, where)
         request = replace(request, groups=frozenset((item.partition, item.file_id) for item in chosen))
+    if dry_run:
+        return replace(_of_plan(before, None, plan_clustering(before, request, options), ctx), dry_run=True)
     return _scheduled(handle, options, request, ctx, plan_only=plan_only)
 
 
@@ -141,7 +155,7 @@ def _scheduled(
         return ClusteringResult(seconds=ctx.seconds, notes=tuple(ctx.notes))
     found, plan = scheduled
     if plan_only:
-        return replace(_of_plan(handle.snapshot(), found, plan, ctx), planned=True)
+        return replace(_of_plan(handle.snapshot(), found.requested, plan, ctx), planned=True)
     try:
         return _run(handle, options, found, plan, ctx)
     except Exception:
@@ -233,11 +247,11 @@ def clustered_after(handle: TableContext, options: WriteOptions, result: WriteRe
 # -------------------------------------------------------------------------------------------------------- execution
 
 
-def _of_plan(snapshot: Snapshot, instant: Instant, plan: ClusteringPlan, ctx: WriteContext) -> ClusteringResult:
+def _of_plan(snapshot: Snapshot, instant: str | None, plan: ClusteringPlan, ctx: WriteContext) -> ClusteringResult:
     sizes = {(item.partition, item.file_id): item.size for item in snapshot.slices({p for p, _ in plan.file_groups})}
     order = _order_of(plan)
     return ClusteringResult(
-        instant=instant.requested,
+        instant=instant,
         order=order,
         layout="" if not order else "z-order" if _is_curve(plan) else "linear",
         partitions=len({partition for partition, _ in plan.file_groups}),
@@ -261,7 +275,7 @@ def _run(
     handle: TableContext, options: WriteOptions, instant: Instant, plan: ClusteringPlan, ctx: WriteContext
 ) -> ClusteringResult:
     base = handle.snapshot()
-    expected = _of_plan(base, instant, plan, ctx)
+    expected = _of_plan(base, instant.requested, plan, ctx)
     done = run_with_retries(
         handle,
         replace(options, txn=None),

@@ -164,7 +164,7 @@ CHANGES: list[tuple[str, str, set[str]]] = [
     ("delete trips --where fare>20", "would delete 1 row of the table trips, in 1 file", WRITTEN),
     ("erase trips --where fare>20", "would erase 1 row", {"rows", "proof", "retained_in"}),
     ("clean trips --keep 1", "would delete 1 file", {"instant", "partitions", "earliest_retained"}),
-    ("cluster trips --order-by city", "would rewrite small files of ", {"instant", "files_after"}),
+    ("cluster trips --order-by city", "would rewrite 2 files (", {"instant", "files_after"}),
     ("compact trips", "would merge ", {"instants", "log_files"}),
     ("compact mor", "would merge 2 log files of 2 file groups", {"instants", "log_files", "rows", "bytes_written"}),
     ("compact mor --plan-only", "would plan to merge 2 log files of 2 file groups", {"instants", "planned_only"}),

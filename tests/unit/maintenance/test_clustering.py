@@ -165,6 +165,12 @@ def test_what_is_chosen(tmp_path: Path) -> None:
     table = table_of(tmp_path)
     services, none = table.maintenance, {"hoodie.clustering.plan.strategy.small.file.limit": 1}
     assert services.cluster(options=none, order_by="n").instant is None
+    before = table.snapshot().instant
+    wanted = services.cluster(order_by="n", where="city = 'rome' and id < 'k2'", dry_run=True)
+    assert (wanted.instant, wanted.files_before, wanted.files_after, wanted.order) == (None, 2, 1, ("n",))
+    assert "would rewrite 2 files" in str(wanted) and "about 1 file" in str(wanted)
+    assert services.cluster(options=none, order_by="n", dry_run=True).files_before == 0
+    assert table.snapshot().instant == before and table.snapshot().timeline.pending_clusterings() == {}
     assert services.cluster(partitions=["city=oslo"]).files_before == 4
     assert services.cluster(where="city = 'rome' and id < 'k2'").files_before == 2
     one = services.cluster(order_by="n", options={"hoodie.clustering.plan.strategy.max.num.groups": 1})
@@ -227,6 +233,8 @@ def test_writes_beside_a_plan(tmp_path: Path, version: int) -> None:
     table.indexes.create("bloom_filters")
     assert table.maintenance.cluster(order_by="n", partitions="city=oslo", plan_only=True).files_before == 1
     before = with_meta(table)
+    would = table.maintenance.cluster(instant=planned.instant, dry_run=True)
+    assert (would.instant, would.files_before, would.dry_run) == (planned.instant, planned.files_before, True)
     done = Table.open(tmp_path).maintenance.cluster(instant=planned.instant)
     assert done.instant == planned.instant and done.order == ("n",)
     assert_whole(tmp_path, before)
