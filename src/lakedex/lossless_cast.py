@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from lakedex.arrow_types import LISTS
 from lakedex.errors import SchemaMismatchError
 
-__all__ = ["StoreAssignment", "can_assign", "child_parts", "is_uuid", "match_names"]
+__all__ = ["StoreAssignment", "can_assign", "child_parts", "is_uuid", "match_names", "to_decimals"]
 
 
 _SHOWN = 40
@@ -338,6 +338,8 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
         # Arrow requires as many digits as the integer type can have; the values may have fewer.
         array = array.cast(_INTEGERS_AS_DECIMAL)
+    if pa.types.is_decimal(array.type) and pa.types.is_decimal(target):
+        return to_decimals(array, target)
     found = array.cast(target)
     narrows = pa.types.is_float32(target) and pa.types.is_float64(array.type)
     if narrows or pa.types.is_date(target):
@@ -372,6 +374,26 @@ def _misfit(array: pa.Array, row: int, path: str, expected: pa.DataType) -> _Mis
 
 
 # ------------------------------------------------------------------------------------------------ decimals, UUIDs
+
+
+def to_decimals(values: Any, target: pa.DataType) -> Any:
+    """Decimals or texts as decimals of 128 bits. Arrow's cast alone wraps those that do not fit after scaling.
+
+    Args:
+        values: An array or a chunked array.
+        target: Type of the result.
+
+    Raises:
+        pa.ArrowInvalid: A text that is no number, or a value that the type does not hold exactly.
+    """
+    if pa.types.is_decimal(values.type):
+        return values.cast(pa.decimal256(76, target.scale)).cast(target)
+    found = values.cast(target)
+    near = values.cast(pa.float64())
+    # What was wrapped is off by at least half of the number.
+    if pc.any(pc.greater(pc.abs(pc.subtract(found.cast(pa.float64()), near)), pc.divide(pc.abs(near), 2.0))).as_py():
+        raise pa.ArrowInvalid(f"a decimal does not fit in {target}")
+    return found
 
 
 def _check_decimals(array: pa.Array, path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from enum import StrEnum
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = [
     "Progress",
     "SessionRules",
     "TableType",
+    "decimal_of",
     "size_text",
 ]
 
@@ -125,6 +127,19 @@ class IoCount:
     def copy(self) -> IoCount:
         """Copy, to compute a difference later."""
         return IoCount(self.requests, self.bytes_read)
+
+
+_EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+
+
+def decimal_of(unscaled: int, scale: int) -> Decimal:
+    """The decimal of an unscaled value, exactly: the default context rounds what it computes to 28 digits.
+
+    Example:
+        >>> decimal_of(12345, 2)
+        Decimal('123.45')
+    """
+    return Decimal(unscaled).scaleb(-scale, _EXACT)
 
 
 def size_text(count: int) -> str:

@@ -18,6 +18,8 @@ from lakedex.lossless_cast import StoreAssignment, can_assign, match_names
 US = pa.timestamp("us")
 UTC = pa.timestamp("us", "UTC")
 ID = UUID("123e4567-e89b-12d3-a456-426614174000")
+LONG = "123456789012345678901234567890123.12345"
+"""Arrow wraps it when it scales it up to 38 digits, without an error."""
 POINT = pa.struct([pa.field("x", pa.int32(), nullable=False), ("y", pa.string())])
 
 
@@ -47,6 +49,7 @@ TAKEN: list[tuple[pa.Array, pa.DataType, list[Any]]] = [
     (pa.array([Decimal("1.50")], pa.decimal64(9, 2)), pa.decimal128(9, 2), [Decimal("1.50")]),
     (pa.array([Decimal("1.50")], pa.decimal256(70, 2)), pa.decimal128(9, 2), [Decimal("1.50")]),
     (pa.array([Decimal(7)], pa.decimal128(38, 0)), pa.int64(), [7]),
+    (pa.array([Decimal("1.50"), None], pa.decimal128(38, 2)), pa.decimal128(38, 37), [Decimal("1.50"), None]),
     (pa.array([0.5, float("nan"), None]), pa.float32(), [0.5, None, None]),
     (pa.array([np.float16(1.5)]), pa.float32(), [1.5]),
     (moments([1000, -1000], pa.timestamp("ns")), US, [dt.datetime(1970, 1, 1, 0, 0, 0, 1), None]),
@@ -114,6 +117,9 @@ REFUSED: list[tuple[pa.Array, pa.DataType, str, int, str]] = [
     (pa.array([10]), pa.decimal128(3, 2), "c", 0, "10"),
     (pa.array([Decimal("1.25")]), pa.decimal128(9, 1), "c", 0, "1.25"),
     (pa.array([Decimal("1.25")]), pa.int64(), "c", 0, "1.25"),
+    (pa.array([Decimal(1), Decimal(LONG)], pa.decimal128(38, 5)), pa.decimal128(38, 15), "c", 1, LONG),
+    (pa.array([Decimal(LONG)], pa.decimal128(38, 5)), pa.decimal128(38, 37), "c", 0, LONG),
+    (pa.array([2**62]), pa.decimal128(38, 30), "c", 0, "4611686018427387904"),
     (moments([0, 9 * 10**17], pa.timestamp("ms")), US, "c", 1, ""),
     (moments([9 * 10**17], pa.timestamp("s")), US, "c", 0, ""),
     (moments([0, None, 1999], pa.timestamp("ns")), US, "c", 2, "1970-01-01 00:00:00.000001999"),

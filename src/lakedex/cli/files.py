@@ -18,6 +18,7 @@ import pyarrow.json
 
 from lakedex.cli.output import json_lines
 from lakedex.errors import InvalidInputError, SchemaMismatchError
+from lakedex.lossless_cast import to_decimals
 from lakedex.parquet.plain_files import ParquetStreamFile
 from lakedex.scan.scan import Scan
 
@@ -204,17 +205,15 @@ def _opened(file: str, known: pa.Schema | None, nulls: Sequence[str]) -> Any:
         raise InvalidInputError(f"{file}: cannot be read as {kind}: {reason}") from error
 
 
-def _csv(
-    path: str, system: fsspec.AbstractFileSystem, known: pa.Schema | None, nulls: Sequence[str]
-) -> pyarrow.dataset.Dataset:
+def _csv(path: str, system: fsspec.AbstractFileSystem, known: pa.Schema | None, nulls: Sequence[str]) -> Any:
     """A file of CSV, in the types of the table: 007 stays text where the column is text. A quoted empty text is one.
 
     Without a table they are guessed, and a column without values is text.
     """
 
-    def typed(columns: Iterable[pa.Field]) -> pyarrow.dataset.Dataset:
+    def typed(columns: Iterable[pa.Field]) -> Any:
         options = pyarrow.csv.ConvertOptions(
-            column_types={column.name: column.type for column in columns},
+            column_types={c.name: pa.string() if pa.types.is_decimal(c.type) else c.type for c in columns},
             null_values=["", *nulls],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -223,10 +222,33 @@ def _csv(
         return pyarrow.dataset.dataset(path, filesystem=system, format=form)
 
     if known is not None:
-        return typed(known)
+        texts = typed(known)
+        decimals = [field for field in known if pa.types.is_decimal(field.type) and field.name in texts.schema.names]
+        return _DecimalRows(texts, decimals) if decimals else texts
     found = typed(())
     empty = [column.with_type(pa.string()) for column in found.schema if pa.types.is_null(column.type)]
     return typed(empty) if empty else found
+
+
+class _DecimalRows:
+    """Rows whose decimals are texts, converted batch by batch."""
+
+    def __init__(self, texts: Any, decimals: Sequence[pa.Field]) -> None:
+        self._texts, self._decimals = texts, decimals
+        self.schema = texts.schema
+        for field in decimals:
+            self.schema = self.schema.set(self.schema.get_field_index(field.name), field)
+
+    def count_rows(self) -> int:
+        """Number of rows."""
+        return int(self._texts.count_rows())
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        for batch in self._texts.to_batches():
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            columns |= {field.name: to_decimals(columns[field.name], field.type) for field in self._decimals}
+            yield pa.record_batch(list(columns.values()), schema=self.schema)
 
 
 class _JsonRows:
@@ -244,7 +266,9 @@ class _JsonRows:
                 self._rows = pyarrow.json.read_json(source, parse_options=options)
             for field in fields:
                 at = self._rows.schema.get_field_index(field.name)
-                self._rows = self._rows.set_column(at, field, self._rows.column(at).cast(field.type))
+                column, is_decimal = self._rows.column(at), pa.types.is_decimal(field.type)
+                typed = to_decimals(column, field.type) if is_decimal else column.cast(field.type)
+                self._rows = self._rows.set_column(at, field, typed)
         self.schema = self._rows.schema
 
     def count_rows(self) -> int:

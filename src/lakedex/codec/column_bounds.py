@@ -41,6 +41,7 @@ import pyarrow as pa
 
 from lakedex.codec.avro import NAMESPACE
 from lakedex.errors import InvalidInputError
+from lakedex.types import decimal_of
 
 __all__ = [
     "LAST_COMMON",
@@ -207,7 +208,9 @@ def unwrap_stat(wrapped: Wrapped | None, value_type: Mapping[str, Any] | None = 
     value = wrapped[1].get("value")
     if name == "DecimalWrapper" or (value_type or {}).get("typeOrdinal") == _DECIMAL_ORDINAL:
         scale = _decimal_scale(name, value_type)
-        return _from_unscaled(value, scale) if scale is not None and isinstance(value, bytes) else None
+        if scale is None or not isinstance(value, bytes):
+            return None
+        return decimal_of(int.from_bytes(value, "big", signed=True), scale)
     return value if isinstance(value, bool | int | float | str | bytes) else None
 
 
@@ -310,13 +313,6 @@ def _unscaled_of(precision: int, scale: int) -> Callable[[Any], bytes]:
         return data
 
     return checked
-
-
-def _from_unscaled(data: bytes, scale: int) -> Decimal:
-    # Built from digits, so that the caller's decimal context does not round it.
-    unscaled = int.from_bytes(data, "big", signed=True)
-    digits = tuple(int(digit) for digit in str(abs(unscaled)))
-    return Decimal((1 if unscaled < 0 else 0, digits, -scale))
 
 
 _WRAPPERS: tuple[tuple[Callable[[pa.DataType], bool], str, Callable[[Any], Any]], ...] = (

@@ -24,7 +24,8 @@ from pyroaring import BitMap
 from lakedex.codec.avro import schema
 from lakedex.codec.avro_columns import encode_datums, encode_numbers, encode_texts, encode_values, joined
 from lakedex.codec.roaring import bitmap_of, deserialize_bitmap, serialize_bitmap
-from lakedex.errors import CorruptFileError, InvalidInputError
+from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
+from lakedex.lossless_cast import to_decimals
 
 __all__ = ["AvroBlock", "decode_positions", "delete_block_content", "encode_positions", "require_ordering_type"]
 
@@ -35,7 +36,7 @@ _VERSION = 3
 _ROWS_AT_ONCE = 32_768
 
 
-_WRAPPER_SCALE = 15
+_WRAPPER_PRECISION, _WRAPPER_SCALE = 30, 15
 
 
 class AvroBlock:
@@ -101,6 +102,7 @@ def delete_block_content(keys: pa.Array, partition: str, ordering: Sequence[pa.A
 
     Raises:
         InvalidInputError: an ordering column of a type that has no wrapper.
+        UnsupportedFeatureError: a decimal that its wrapper cannot hold.
     """
     rows = len(keys)
     zero = _branch("Int") + b"\x00"
@@ -147,7 +149,14 @@ def _wrapped(column: Any, *, inside: bool = False) -> pa.BinaryArray:
 
 def _unscaled(column: Any) -> pa.Array:
     """Decimals as the shortest numbers of bytes, of the wrapper's scale."""
-    scaled = column.cast(pa.decimal128(38, _WRAPPER_SCALE)).fill_null(Decimal(0))
+    try:
+        scaled = to_decimals(column, pa.decimal128(_WRAPPER_PRECISION, _WRAPPER_SCALE)).fill_null(Decimal(0))
+    except pa.ArrowInvalid as error:
+        raise UnsupportedFeatureError(
+            f"a value of the ordering column ({column.type}) has more than 15 digits before or after the point, which "
+            "the deletes of Hudi's log files cannot hold (DecimalWrapper); order by another column",
+            feature="deletes by long decimals",
+        ) from error
     raw = np.frombuffer(scaled.buffers()[1], np.uint8).reshape(-1, 16)[scaled.offset :][: len(scaled), ::-1]
     sign = np.where(raw[:, :1] >= 0x80, np.uint8(0xFF), np.uint8(0))
     # A leading byte says nothing where it and the next bit repeat the sign.

@@ -51,6 +51,7 @@ _PLAIN_ARGUMENTS: dict[Takes, tuple[frozenset[Kind], pa.DataType | None]] = {
     Takes.LONG: (frozenset({Kind.INT, Kind.NULL}), pa.int64()),
     Takes.DOUBLE: (_NUMBERS, pa.float64()),
     Takes.NUMBER: (_NUMBERS, None),
+    Takes.NO_TEXT: (_NUMBERS, None),
     Takes.BOOLEAN: (frozenset({Kind.BOOL, Kind.NULL}), pa.bool_()),
     Takes.DATE: (frozenset({Kind.DATE, Kind.NULL}), pa.date32()),
     Takes.MOMENT: (frozenset({Kind.TIMESTAMP, Kind.LOCAL}), None),
@@ -225,7 +226,7 @@ _MOMENTS = (Kind.DATE, Kind.TIMESTAMP, Kind.LOCAL)
 _ARGUMENTS: dict[Takes, tuple[pa.DataType, frozenset[Kind]]] = {
     Takes.TEXT: (pa.string(), frozenset(Kind) - {Kind.BINARY}),
     Takes.INT: (pa.int32(), frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING})),
-    Takes.LONG: (pa.int64(), frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING})),
+    Takes.LONG: (pa.int64(), frozenset({Kind.INT})),
     Takes.DOUBLE: (pa.float64(), frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING})),
     Takes.BOOLEAN: (pa.bool_(), frozenset({Kind.BOOL, Kind.STRING})),
     Takes.DATE: (pa.date32(), frozenset({*_MOMENTS, Kind.STRING})),
@@ -236,6 +237,7 @@ _ARGUMENTS: dict[Takes, tuple[pa.DataType, frozenset[Kind]]] = {
 
 _KEPT = {
     Takes.NUMBER: (frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL}), Takes.DOUBLE),
+    Takes.NO_TEXT: (frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL}), Takes.LONG),
     Takes.MOMENT: (frozenset({Kind.TIMESTAMP, Kind.LOCAL}), Takes.INSTANT),
     Takes.TEXT_OR_BYTES: (frozenset({Kind.STRING, Kind.BINARY}), Takes.TEXT),
 }

@@ -192,6 +192,8 @@ def _nvl2(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
 def _try(op: str, name: str) -> _Macro:
     def make(to: CallTranslator, arguments: list[Scalar]) -> Scalar:
         _count(arguments, 2)
+        if any(kind_of(argument.type) is Kind.STRING for argument in arguments):
+            raise NotPrunableError(f"{name} of text, which is null in Spark where it is no number")
         left, right, result = to.calculation(op, *arguments)
         return Function(name, (left, right), result, to.binder.timezone)
 

@@ -105,7 +105,8 @@ def _rounding(mode: str) -> FunctionSpec:
         texts = float_texts(numbers)
         return per_distinct(lambda text: _round_text(text, size, mode), pa.float64(), texts).cast(result, safe=False)
 
-    takes = (Takes.NUMBER, Takes.INT)
+    # Spark wants a literal for floor and ceil, where others cast one.
+    takes = (Takes.NUMBER, Takes.LONG if mode in (ROUND_FLOOR, ROUND_CEILING) else Takes.INT)
     return FunctionSpec(takes, _rounded_type(mode), compute, optional=1, typed=True)
 
 

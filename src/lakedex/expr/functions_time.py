@@ -312,6 +312,25 @@ def _from_unix(factor: int) -> Callable[[pa.Array], pa.Array]:
     return convert
 
 
+def _timestamp_seconds(numbers: Datum) -> pa.Array:
+    """Fractions count: those of decimals exactly, those of doubles cut to microseconds, as in Spark."""
+    if pa.types.is_decimal(numbers.type):
+        try:
+            exact = numbers.cast(pa.decimal256(44, 6))
+            micros = pc.multiply(exact, pa.scalar(_SECOND, pa.decimal256(7, 0))).cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError("seconds with more than six decimals, or out of the range of timestamps") from error
+        return micros.cast(_INSTANT)
+    if not pa.types.is_floating(numbers.type):
+        return _from_unix(_SECOND)(numbers)
+    seconds = numbers.cast(pa.float64())
+    micros = pc.trunc(pc.multiply(seconds, float(_SECOND)))
+    within = pc.if_else(pc.is_finite(seconds), micros, None)
+    low, high = pc.less_equal(within, -(2.0**63)), pc.greater_equal(within, 2.0**63)
+    whole = pc.if_else(pc.or_(low, high), 0.0, within).cast(pa.int64())
+    return pc.case_when(pc.make_struct(low, high), -(2**63), 2**63 - 1, whole).cast(_INSTANT)
+
+
 def _own_moment(arguments: Any) -> pa.DataType:
     return _LOCAL if pa.types.is_timestamp(arguments[0].type) and arguments[0].type.tz is None else _INSTANT
 
@@ -353,5 +372,5 @@ TIME_FUNCTIONS: dict[str, FunctionSpec] = {
     "unix_timestamp": FunctionSpec((_MOMENT,), pa.int64(), _unix_timestamp),
     "timestamp_micros": FunctionSpec((Takes.LONG,), _INSTANT, _from_unix(1)),
     "timestamp_millis": FunctionSpec((Takes.LONG,), _INSTANT, _from_unix(1000)),
-    "timestamp_seconds": FunctionSpec((Takes.LONG,), _INSTANT, _from_unix(_SECOND)),
+    "timestamp_seconds": FunctionSpec((Takes.NO_TEXT,), _INSTANT, _timestamp_seconds),
 }  # fmt: skip

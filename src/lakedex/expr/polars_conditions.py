@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 from lakedex.expr.columns import literal_of
 from lakedex.expr.nodes import And, Column, Comparison, IsNull, Literal, Not, Or, Predicate
 from lakedex.expr.typed_conditions import Node, TypedConditions, joined, time_literal
+from lakedex.types import decimal_of
 
 __all__ = ["is_polars_expression", "polars_condition"]
 
@@ -246,7 +246,7 @@ def _moment(content: Any) -> Literal | None:
 
 def _number(content: Any) -> Literal:
     value, _, scale = content
-    return literal_of(Decimal(value).scaleb(-scale))
+    return literal_of(decimal_of(value, scale))
 
 
 _SCALARS: dict[str, Callable[[Any], Literal | None]] = {

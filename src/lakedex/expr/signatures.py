@@ -27,6 +27,7 @@ class Takes(Enum):
     LONG = "a long integer"
     DOUBLE = "a double"
     NUMBER = "a number"
+    NO_TEXT = "a number, not text that has one"
     BOOLEAN = "a boolean"
     DATE = "a date"
     MOMENT = "a timestamp, with time zone or without"

@@ -10,7 +10,6 @@ Raw bounds of row groups and pages become values of a column's type; those that 
 
 from __future__ import annotations
 
-import decimal
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 from lakedex.parquet.conform import is_dictionary_encoded
 from lakedex.parquet.page_index import ColumnIndex, PagedColumn
 from lakedex.parquet.stored_values import LegacyCalendar, legacy_calendar
+from lakedex.types import decimal_of
 
 __all__ = [
     "PAGE_ROWS",
@@ -247,14 +247,11 @@ def _value(raw: Any, kind: pa.DataType) -> Any:
             return None  # truncated in the middle of a character
     if pa.types.is_decimal(kind):
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
-        return decimal.Decimal(unscaled).scaleb(-kind.scale, _WIDE)
+        return decimal_of(unscaled, kind.scale)
     return raw
 
 
 _PARQUET_MR = re.compile(r"parquet-mr version 1\.([0-9]{1,9})")
-
-
-_WIDE = decimal.Context(prec=80)
 
 
 _BOUND_TYPES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "BYTE_ARRAY": None, "FIXED_LEN_BYTE_ARRAY": None}

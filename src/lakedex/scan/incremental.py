@@ -32,7 +32,7 @@ from lakedex.parquet.base_file_reader import read_base_file
 from lakedex.scan.time_travel import missing_versions, require_settled, require_versions
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.active import WRITE_ACTIONS
-from lakedex.timeline.archived import archived_files
+from lakedex.timeline.archived import archived_files, archived_writes
 from lakedex.timeline.instant import parse_as_of, plus_millis
 from lakedex.types import COMMIT_TIME, TableType
 
@@ -181,12 +181,11 @@ def archived_commits(snapshot: Snapshot, start: str) -> list[Commit]:
     first = snapshot.timeline.first_active
     if first is None:
         return []
-    if not snapshot.goes_by_completion:
-        # Layout 1 archives whole log files; that there are some is enough to be careful.
-        before = plus_millis(first.requested, -1)
-        found = snapshot.files.storage.list(snapshot.history_path)
-        return [Commit(before, before)] if any(not entry.is_dir for entry in found) and start < before else []
     active = {instant.requested for instant in snapshot.timeline.instants}
+    if not snapshot.goes_by_completion:
+        # Layout 1 archives in the order of the instants.
+        writes = archived_writes(snapshot.files.storage, snapshot.history_path) if start < first.requested else ()
+        return [Commit(one, one) for one in sorted({i.requested for i, _ in writes} - active) if start < one]
     floor = plus_millis(start, -DAY_MS) if start else ""
     commits = []
     for path in archived_files(snapshot.files.storage, snapshot.history_path):

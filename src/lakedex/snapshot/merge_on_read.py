@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ from lakedex.parquet.conform import conform_stored, constant_text, with_dictiona
 from lakedex.snapshot.partial_updates import LogRecords, merge_records
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
-from lakedex.types import FILE_NAME, RECORD_KEY, BoolArray, IntArray
+from lakedex.types import FILE_NAME, RECORD_KEY, BoolArray, IntArray, decimal_of
 
 __all__ = [
     "MergeCounts",
@@ -163,7 +162,7 @@ def _value(name: str, value: Any, kind: pa.DataType, path: str) -> Any:
     if name in ("Float", "Double", "Int", "Long") and pa.types.is_floating(kind):
         return float(value)
     if name == "Decimal" and pa.types.is_decimal(kind):
-        return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-_WRAPPER_SCALE)
+        return decimal_of(int.from_bytes(value, "big", signed=True), _WRAPPER_SCALE)
     same = (
         (name == "String" and pa.types.is_string(kind))
         or (name == "Boolean" and pa.types.is_boolean(kind))

@@ -187,13 +187,15 @@ def _is_readable(value: object, target: pa.DataType) -> bool:
 
 
 def _type_of(values: Sequence[Any], target: pa.DataType) -> pa.DataType:
-    """The type to read values in: numbers in that of the column, all else in its own."""
+    """The type to read values in: numbers and nulls in that of the column, all else in its own."""
     if pa.types.is_decimal(target) and not any(isinstance(value, float) for value in values):
         return target
     return _fitted(pa.array(values).type, target)
 
 
 def _fitted(found: pa.DataType, target: pa.DataType) -> pa.DataType:
+    if pa.types.is_null(found):
+        return target
     is_number = pa.types.is_integer(target) or pa.types.is_floating(target) or pa.types.is_decimal(target)
     if is_number and pa.types.is_integer(found):
         return target
@@ -210,7 +212,7 @@ def _fitted(found: pa.DataType, target: pa.DataType) -> pa.DataType:
 
 
 def _inner(field: pa.Field[Any], target: pa.DataType) -> pa.DataType:
-    if pa.types.is_map(target):
+    if pa.types.is_map(target) and not pa.types.is_null(field.type):
         raise TypeError("maps inside of other values come as an Arrow table")
     if pa.types.is_floating(field.type) and pa.types.is_integer(target):
         raise SchemaMismatchError(f"the field {field.name!r} is {target}, and the values have fractions")

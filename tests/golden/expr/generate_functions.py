@@ -333,6 +333,23 @@ def composed(dice: random.Random, count: int) -> list[tuple[str, int]]:
     return list(cases)
 
 
+COUNTS = (
+    "add_months(dt, {})", "bround(d, {})", "ceil(m, {})", "date_add(dt, {})", "date_from_unix_date({})",
+    "date_sub(dt, {})", "floor(d, {})", "get(a, {})", "a[{}]", "element_at(a, {})", "isnan({})", "left(s, {})",
+    "locate('a', s, {})", "lpad(s, {}, 'x')", "nanvl({}, d)", "pmod({}, 2)", "repeat(s, {})", "right(s, {})",
+    "round(m, {})", "rpad(s, {}, 'x')", "sign({})", "space({})", "split_part(s, ',', {})", "sqrt({})",
+    "substring(s, {})", "substring(s, 2, {})", "substring_index(s, ',', {})", "timestamp_micros({})",
+    "timestamp_millis({})", "timestamp_seconds({})", "try_add({}, 1)", "try_divide({}, 2)", "try_mod({}, 2)",
+)  # fmt: skip
+"""Calls that take a number, mostly a whole one."""
+
+
+def numbers() -> list[tuple[str, int]]:
+    """Each of them with numbers of other types: Spark cuts them, takes them as they are, or refuses."""
+    arguments = ("t", "d", "f", "m", "p", "n", "s", "1.5", "-2.5D", "'2'", "NULL", "1.0000005", "CAST('NaN' AS DOUBLE)")
+    return [(call.format(argument), group) for call in COUNTS for argument in arguments for group in (0, 2)]
+
+
 def text(value: str) -> str:
     return "'" + "".join(c if " " <= c < "\x7f" and c not in "'\\" else f"\\U{ord(c):08x}" for c in value) + "'"
 
@@ -422,7 +439,7 @@ def main(seed: int, count: int, target: Path, *, lists: bool) -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     dice = random.Random(seed)
-    cases = [*(listed(dice) if lists else []), *composed(dice, count)]
+    cases = [*(listed(dice) if lists else []), *composed(dice, count), *(numbers() if lists else [])]
     document: dict[str, Any] = {"spark": spark.version, "seed": seed, "types": TYPES, "groups": []}
     for number, (name, values, zone) in enumerate(GROUPS):
         spark.conf.set("spark.sql.session.timeZone", zone)

@@ -196,6 +196,22 @@ def test_rows_go_out_and_come_back(suffix: str, tmp_path: Path, capsys: pytest.C
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", f"rows.{suffix}", "t"]
 
 
+@pytest.mark.parametrize("line", ["id,d\na,{}\n", '{{"id": "a", "d": "{}"}}\n'])
+def test_decimals_of_text_files_are_exact(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Arrow wraps what does not fit after scaling."""
+    table = Table.create(
+        tmp_path / "t", pa.schema([("id", pa.string()), ("d", pa.decimal128(38, 15))]), record_key="id"
+    )
+    file = tmp_path / ("rows.csv" if line.startswith("id") else "rows.json")
+    file.write_text(line.format("12345678901234567890123.123456789012345"))
+    assert main(["load", str(tmp_path / "t"), str(file), "--yes"]) == 0, capsys.readouterr().err
+    assert own(table, "d") == [(Decimal("12345678901234567890123.123456789012345"),)]
+    for text in ("123456789012345678901234567890123.12345", "1.0000000000000001", "x"):
+        file.write_text(line.format(text))
+        assert main(["load", str(tmp_path / "t"), str(file), "--yes"]) == 2
+        assert file.name in capsys.readouterr().err
+
+
 def test_files_of_one_load_are_put_together(tmp_path: Path) -> None:
     """A column that one file lacks is null there; none is left out."""
     pq.write_table(pa.table({"id": ["a"], "n": [1]}), tmp_path / "1.parquet")

@@ -22,7 +22,7 @@ from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.avro_vectorized import decode_datums, split_avro_block
 from lakedex.codec.log_block import LogBlock, decode_delete_block, decode_log_blocks, encode_delete_block
 from lakedex.codec.log_records import AvroBlock, decode_positions, delete_block_content, encode_positions
-from lakedex.errors import CorruptFileError, InvalidInputError
+from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lakedex.testing import frames, schemas
 
 
@@ -85,6 +85,14 @@ def test_deletes_by_several_ordering_fields() -> None:
     assert parts[1][1] == {"wrappedValues": [None, (f"{MODEL}StringWrapper", {"value": "b"})]}
     assert parts[2] == (f"{MODEL}IntWrapper", {"value": 0})
     assert decode_delete_block(delete_block_content(pa.array([], pa.string()), "", columns[:0])) == []
+
+
+@pytest.mark.parametrize("number", ["1234567890123456", "123456789012345678901234567890123", "1E-16"])
+def test_a_decimal_that_its_wrapper_cannot_hold(number: str) -> None:
+    value = Decimal(number)
+    kind = pa.decimal128(38, 16 if value < 1 else 5)
+    with pytest.raises(UnsupportedFeatureError, match="15 digits before or after the point"):
+        delete_block_content(pa.array(["1"]), "", [pa.array([value], kind)])
 
 
 def test_a_type_that_orders_nothing() -> None:

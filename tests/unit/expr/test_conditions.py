@@ -25,6 +25,7 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 MORNING = dt.datetime(2024, 1, 2, 3, tzinfo=dt.UTC)
+LONG_NUMBER = "123456789012345678901234567890123.12345"
 
 
 def sql(where: Any, *, case_sensitive: bool = False) -> Any:
@@ -61,6 +62,7 @@ FORMS: list[tuple[Any, str | None]] = [
     (pl.col("s").struct.field("x") == 1, "s.`x` = 1"),
     (pl.col("city").is_in(["sf"]) | pl.col("flag"), "city IN ('sf') OR flag = TRUE"),
     (pl.col("n").is_between(1, 5, closed="left"), "n >= 1 AND n < 5"),
+    (pl.col("price") == Decimal(LONG_NUMBER), f"price = {LONG_NUMBER}BD"),
     (pl.col("day") == dt.date(2024, 1, 2), "day = DATE '2024-01-02'"),
     (pl.col("at") == MORNING, "at = TIMESTAMP '2024-01-02 03:00:00Z'"),
     (pl.col("city").eq_missing("sf"), "city <=> 'sf'"),

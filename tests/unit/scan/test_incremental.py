@@ -309,6 +309,34 @@ def test_what_was_archived(tmp_path: Path) -> None:
         table.scan(as_of=instants[1])
 
 
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize("version", ["6", "8"])
+def test_ranges_of_archived_commits(tmp_path: Path, version: str, table_type: str) -> None:
+    """The same answers, whatever the archive looks like: an error, and with a fallback the rows of all commits."""
+    options = {
+        "hoodie.clean.automatic": "false",
+        "hoodie.compact.inline": "false",
+        "hoodie.write.table.version": version,
+    }
+    limits = {"hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4"}
+    table = make(tmp_path, table_type=table_type, options={**options, **limits})
+    done = [str(table.upsert(rows((f"x{n}", "a", n, n))).instant) for n in range(8)]
+    table.maintenance.archive()
+    left = table.inspect.timeline().column("requested")[0].as_py()
+    gone = done.index(left)
+    assert 1 < gone < 7
+    for since, until in ((0, gone - 1), (0, 7), (gone - 2, gone), ("2020-01-01", 7)):
+        start = since if isinstance(since, str) else done[since]
+        with pytest.raises(
+            InvalidInputError, match=rf"commits after .* are archived, the last of them {done[gone - 1]}"
+        ):
+            table.changes(start, done[until])
+        first = 0 if isinstance(since, str) else since + 1
+        kept = [(f"x{n}", n) for n in range(first, until + 1)]
+        assert found(table, start, done[until], fallback="full") == kept
+    assert found(table, done[gone - 1]) == [(f"x{n}", n) for n in range(gone, 8)]
+
+
 def test_as_of_between_a_savepoint_and_the_active_timeline(tmp_path: Path) -> None:
     table = make(tmp_path, schema=rows().schema)
     instants = [table.upsert(rows((f"x{n}", "a", n, n))).instant for n in range(1, 5)]

@@ -16,6 +16,7 @@ from lakedex.codec.log_block import encode_log_block
 from lakedex.errors import CorruptFileError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.snapshot import merge_on_read as merge_read
 from lakedex.snapshot.merge_on_read import MergeSettings
+from lakedex.types import decimal_of
 from limits import Limits
 from mor_kit import (
     COMMIT_TIME,
@@ -66,6 +67,18 @@ def test_deletes(tmp_path: Path) -> None:
     item = slice_of(tmp_path, BASE, delete_block(gone, "002"))
     assert values(merged(tmp_path, item, merging(EVENT_TIME))) == [("b", 10, 2)]
     assert values(merged(tmp_path, item, merging(COMMIT_TIME))) == []
+
+
+def test_a_delete_of_a_long_decimal(tmp_path: Path) -> None:
+    """All thirty digits of its ordering value count."""
+    exact = pa.schema([("key", pa.string()), ("ts", pa.decimal128(30, 15)), ("value", pa.int32())])
+    unscaled = int("123456789012345" * 2)
+    wrapped = ("org.apache.hudi.avro.model.DecimalWrapper", {"value": unscaled.to_bytes(13, "big")})
+    base = rows(
+        *((key, decimal_of(unscaled + more, 15), 1) for key, more in zip("abc", (-1, 0, 1), strict=True)), own=exact
+    )
+    item = slice_of(tmp_path, base, delete_block([(key, wrapped) for key in "abc"], "002"))
+    assert values(merged(tmp_path, item, merging(own=exact)), "key") == [("c",)]
 
 
 def test_what_comes_after_a_delete(tmp_path: Path) -> None:

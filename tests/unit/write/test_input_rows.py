@@ -112,6 +112,20 @@ def test_what_pandas_makes_of_values_does_not_widen_columns(tmp_path: Path, tabl
         assert table.delete([]).notes == ("there are no rows to write",)
 
 
+def test_nulls_in_dictionaries_take_the_types_of_the_table(tmp_path: Path) -> None:
+    """Also those inside of other values, and in a merge, whose clauses are bound to the types of the source."""
+    inner = pa.struct([("a", pa.int32()), ("b", pa.string()), ("m", pa.map_(pa.string(), pa.int64()))])
+    columns = [("s", inner), ("l", pa.list_(pa.float32())), ("n", pa.decimal128(9, 2)), ("t", pa.string())]
+    table = make(tmp_path, schema=pa.schema([("id", pa.string()), *columns]))
+    values = {"s": {"a": 2, "b": None, "m": None}, "l": [None], "n": None, "t": None}
+    table.upsert([{"id": "a", **values}])
+    table.upsert([{"id": "b", "s": None, "l": None, "n": Decimal(1), "t": "x"}])
+    clauses = {name: f"s.{name}" for name in values}
+    merge = table.merge([{"id": "b", **values}], "t.id = s.id").when_matched_update(clauses)
+    assert merge.execute().updated == 1
+    assert table.to_arrow(columns=list(values)).to_pylist() == [values, values]
+
+
 def test_a_key_that_would_be_that_of_another_row_is_refused(tmp_path: Path) -> None:
     schema = pa.schema([("k1", pa.string()), ("k2", pa.string())])
     table = make(tmp_path, schema=schema, record_key=["k1", "k2"])
