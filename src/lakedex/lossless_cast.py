@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from lakedex.arrow_types import LISTS
 from lakedex.errors import SchemaMismatchError
 
-__all__ = ["StoreAssignment", "can_assign", "child_parts", "is_uuid", "match_names", "to_decimals"]
+__all__ = ["StoreAssignment", "assigned_value", "can_assign", "child_parts", "is_uuid", "match_names", "to_decimals"]
 
 
 _SHOWN = 40
@@ -125,6 +125,23 @@ class StoreAssignment:
             expected=str(misfit.expected),
             found=str(misfit.found),
         )
+
+
+def assigned_value(value: object, field: pa.Field[Any], table: str) -> pa.Array:
+    """A Python value as an array of a column's type; a float in a column of floats is the nearest one.
+
+    Raises:
+        SchemaMismatchError: the column cannot hold the value exactly.
+        pa.ArrowException, TypeError, ValueError, OverflowError: a value of another kind.
+    """
+    found = pa.array([value])
+    if pa.types.is_float64(found.type) and pa.types.is_float32(field.type):
+        nearest = found.cast(field.type)
+        if not pc.any(pc.is_inf(nearest)).as_py() or pc.any(pc.is_inf(found)).as_py():
+            return nearest
+    if can_assign(found.type, field.type):
+        return StoreAssignment(pa.schema([field]), table).column(found, field)
+    return pa.array([value], field.type)
 
 
 def match_names(ours: Sequence[str], theirs: Sequence[str], *, case_sensitive: bool) -> dict[str, str]:

@@ -217,6 +217,8 @@ class WriteResult(Report):
         files = f" in {counted(self.files_written, 'file')}" if changed and self.files_written else ""
         if not changed and self.files_written:
             files = f", {counted(self.files_written, 'file')} rewritten"
+        elif not changed and self.instant and self.operation == Operation.DELETE_PARTITION:
+            first = "partitions deleted"
         return f"{', '.join([first, *others])}{files}, {self.seconds:.{1 if self.seconds >= 1 else 2}f} s"
 
 

@@ -126,6 +126,27 @@ def test_rounds_of_a_java_writer(java: JavaJudge, rust: RustJudge, tmp_path: Pat
         assert_same_rows(own, rust.read(tmp_path), "key")
 
 
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_several_base_rows_of_one_key(java: JavaJudge, tmp_path: Path, version: int) -> None:
+    """Log records are for all of them where they name the rows, as from version 8 on, and else for the first one."""
+    write = Writer(java, tmp_path, version, {**NO_METADATA, "hoodie.bulkinsert.shuffle.parallelism": "1"}, None)
+    double = [
+        rows(ts, value, key) for ts, value, key in ((1, 1, "a"), (3, 2, "a"), (1, 3, "b"), (1, 4, "b"), (1, 5, "c"))
+    ]
+    write(pa.concat_tables(double), "bulk_insert")
+    write(rows(2, 10, "a"))
+    assert Table.open(tmp_path).scan("key = 'a'").count() == 2
+    # Java's log has a record for each of the two, of other sequence numbers.
+    assert_same_rows(Table.open(tmp_path).to_arrow(), java.read(tmp_path, options=READ_PLAIN))
+    write(rows(5, 0, "b"), "delete")
+    assert Table.open(tmp_path).scan("key = 'b'").count() == (1 if version == 6 else 0)
+    theirs = java.read(tmp_path, options=READ_PLAIN)
+    assert_same_rows(Table.open(tmp_path).to_arrow(), theirs)
+    Table.open(tmp_path).maintenance.compact()
+    assert_same_rows(Table.open(tmp_path).to_arrow(), theirs)
+    assert_same_rows(java.read(tmp_path, options=READ_PLAIN), theirs)
+
+
 @pytest.mark.parametrize("version", [6, 9])
 def test_a_write_that_was_rolled_back(java: JavaJudge, rust: RustJudge, tmp_path: Path, version: int) -> None:
     payload = {"hoodie.datasource.write.payload.class": f"{PAYLOADS}DefaultHoodieRecordPayload"}

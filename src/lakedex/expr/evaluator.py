@@ -356,13 +356,23 @@ def evaluate_scalar(
         InvalidInputError: A value does not fit the type, or Spark refuses the assignment too.
         UnsupportedFeatureError: The conversion is unsupported.
     """
-    source, kind = kind_of(expression.type), kind_of(target_type)
-    if kind not in _STORABLE[source]:
+    if pa.types.is_null(expression.type):
+        return _per_batch(data, lambda batch: pa.nulls(batch.num_rows, target_type), target_type)
+    if pa.types.is_nested(target_type) and expression.type == target_type:
+        return _per_batch(data, lambda batch: evaluate(expression, batch), target_type)
+    if not _is_storable(expression.type, target_type):
         raise UnsupportedFeatureError(
             f"cannot assign a value of type {expression.type} to a column of type {target_type}: write a CAST",
             feature=f"{expression.type} to {target_type}",
         )
     return _per_batch(data, lambda batch: cast_array(evaluate(expression, batch), target_type, timezone), target_type)
+
+
+def _is_storable(source: pa.DataType, target: pa.DataType) -> bool:
+    try:
+        return kind_of(target) in _STORABLE[kind_of(source)]
+    except NotPrunableError:
+        return False
 
 
 def _per_batch(data: pa.Table | pa.RecordBatch, compute: Any, data_type: Any) -> Any:

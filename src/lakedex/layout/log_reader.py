@@ -51,21 +51,27 @@ class DataRows:
         rows: the rows.
         size: bytes of the block's content.
         is_partial: whether columns that they lack are those of the older row, instead of null.
+        positions_in: instant of the base file in which the block says where its rows lie; empty if it does not.
     """
 
     path: str
     rows: pa.Table
     size: int = 0
     is_partial: bool = False
+    positions_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedKeys:
-    """Keys of one delete block, each with its ordering value: None, or a pair of a wrapper's name and its record."""
+    """Keys of one delete block, each with its ordering value: None, or a pair of a wrapper's name and its record.
+
+    ``positions_in`` is as in :class:`DataRows`.
+    """
 
     path: str
     keys: tuple[str, ...]
     ordering: tuple[Any, ...]
+    positions_in: str = ""
 
 
 class _OpenLog:
@@ -190,14 +196,18 @@ def _is_partial(block: LogBlock) -> bool:
     return block.header.get("IS_PARTIAL", "").lower() == "true"
 
 
+def _positions_in(block: LogBlock) -> str:
+    has_some = bool(block.header.get("RECORD_POSITIONS"))
+    return block.header.get("BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS", "") if has_some else ""
+
+
 def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> DataRows | DeletedKeys:
     path = opened.path
     content = opened.content(block)
     if block.block_type == "DELETE":
         records = decode_delete_block(content, path, block.content_offset)
-        return DeletedKeys(
-            path, tuple(_key_of(r, path, block) for r in records), tuple(r["orderingVal"] for r in records)
-        )
+        keys, ordering = (_key_of(r, path, block) for r in records), (r["orderingVal"] for r in records)
+        return DeletedKeys(path, tuple(keys), tuple(ordering), _positions_in(block))
     if block.block_type == "PARQUET_DATA":
         rows = parquet_columns(content, columns, f"{path} (block at byte {block.offset})")
     else:
@@ -212,7 +222,7 @@ def _read_block(opened: _OpenLog, block: LogBlock, columns: Collection[str]) -> 
     if RECORD_KEY not in rows.schema.names or not pa.types.is_string(rows.schema.field(RECORD_KEY).type):
         found = ", ".join(f"{column.name} {column.type}" for column in rows.schema)
         raise CorruptFileError(path, block.content_offset, f"a column {RECORD_KEY} of strings", found)
-    return DataRows(path, rows, len(content), _is_partial(block))
+    return DataRows(path, rows, len(content), _is_partial(block), _positions_in(block))
 
 
 def _key_of(record: dict[str, Any], path: str, block: LogBlock) -> str:

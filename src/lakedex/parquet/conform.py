@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakedex.codec.vectors import is_vector_of, vectors
-from lakedex.errors import SchemaMismatchError
+from lakedex.errors import SchemaMismatchError, UnsupportedFeatureError
 
 __all__ = [
     "ENCODED",
@@ -108,6 +108,10 @@ def conform_stored(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
     As :func:`conform`; in addition, integers or dates may become text, a change that writers make only on request,
     and bytes may become text, as Parquet stores enums.
+
+    Raises:
+        UnsupportedFeatureError: numbers that another writer gave a wider type which does not hold all of them.
+        SchemaMismatchError: types that do not go together.
     """
     for place, (name, array) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         wanted = target.get_field_index(name)
@@ -116,7 +120,21 @@ def conform_stored(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
             batch = batch.set_column(place, name, array.cast(pa.string()))
         elif wanted >= 0 and _has_enum(array.type, target.field(wanted).type):
             batch = batch.set_column(place, name, _enum_text(array, target.field(wanted).type))
+        elif wanted >= 0 and _was_promoted(array.type, target.field(wanted).type):
+            raise UnsupportedFeatureError(
+                f"column {name!r} is {array.type} in older files and {target.field(wanted).type} in the table, which "
+                "does not hold all such numbers exactly, so lakedex does not read them; Spark does (to_df), and Hudi can "
+                "write the rows anew",
+                feature="columns that were promoted with loss",
+            )
     return conform(batch, target)
+
+
+def _was_promoted(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether Hudi promotes numbers so on write (int → float, long → double, double → text), and we do not follow."""
+    is_number = pa.types.is_integer(source) or pa.types.is_floating(source)
+    is_wider = pa.types.is_floating(target) or pa.types.is_string(target)
+    return is_number and is_wider and not can_widen(source, target)
 
 
 def _has_enum(source: pa.DataType, target: pa.DataType) -> bool:

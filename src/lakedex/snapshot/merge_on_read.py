@@ -573,7 +573,10 @@ def load_log(
     if merge.delete_marker is not None:
         columns.add(merge.delete_marker[0])
     collected = _Collected(needed, merge)
+    base = "" if item.base_file is None else item.base_file.instant
+    by_position = True
     for found in read_log_files(files, item.log_files, merge.counts, columns):
+        by_position &= found.positions_in == base
         if isinstance(found, DataRows):
             collected.add_rows(found)
         else:
@@ -585,7 +588,9 @@ def load_log(
                 counts.records += found.rows.num_rows
             else:
                 counts.records += len(found.keys)
-    return collected.reduce()
+    log = collected.reduce()
+    log.of_all_copies = by_position
+    return log
 
 
 def _soft_deletes(batch: pa.RecordBatch, marker: tuple[str, str] | None) -> BoolArray:
@@ -652,6 +657,9 @@ class MergedLog:
         partial: keys whose log records leave columns to the base row; None for no key.
         lacks: of these columns, by name, the keys for which they do.
         merge: of the table, for messages.
+        of_all_copies: whether a record is for all base rows of its key, should there be several. So it is where blocks
+            name the rows that their records are for, as a writer finds all of them; else Hudi takes the first one
+            (``PositionBasedFileGroupRecordBuffer`` and ``KeyBased…``).
     """
 
     needed: pa.Schema
@@ -665,14 +673,14 @@ class MergedLog:
     partial: BoolArray | None = None
     lacks: Mapping[str, BoolArray] = field(default_factory=dict)
     merge: MergeSettings | None = None
+    of_all_copies: bool = False
+    _left: IntArray = field(init=False)
+    """How many rows each record still makes: one, until the base file has its key."""
     _met: BoolArray = field(init=False)
-    _beaten: BoolArray = field(init=False)
-    _placed: BoolArray = field(init=False)
 
     def __post_init__(self) -> None:
+        self._left = np.ones(len(self.row), np.int64)
         self._met = np.zeros(len(self.row), bool)
-        self._beaten = np.zeros(len(self.row), bool)
-        self._placed = np.zeros(len(self.row), bool)
 
     @property
     def keys_count(self) -> int:
@@ -685,7 +693,8 @@ class MergedLog:
             return batch
         if self.partial is not None:
             return self.put_in_place(batch, MergeCounts()).rows
-        places, _ = self._beaten_by_log(batch)
+        places, codes = self._beaten_by_log(batch)
+        np.add.at(self._left, codes, 1)
         keep = np.ones(batch.num_rows, bool)
         keep[places] = False
         return batch.filter(pa.array(keep))
@@ -699,7 +708,6 @@ class MergedLog:
         at, of = places[~gone], codes[~gone]
         counts.deleted += len(places) - len(at)
         counts.updated += len(at)
-        self._placed[of] = True
         stored = batch.select(self.needed.names)
         taken = self.rows.take(pa.array(self.row[of]))
         if self.partial is not None:
@@ -727,10 +735,11 @@ class MergedLog:
         found = pc.index_in(keys, value_set=self.keys)
         places = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
         codes = found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
-        # KeyBasedFileGroupRecordBuffer takes a log record out of its map with the first base row that it meets.
-        _, first = np.unique(codes, return_index=True)
-        first = first[~self._met[codes[first]]]
-        places, codes = places[first], codes[first]
+        if not self.of_all_copies:
+            _, first = np.unique(codes, return_index=True)
+            first = first[~self._met[codes[first]]]
+            places, codes = places[first], codes[first]
+        self._left[codes[~self._met[codes]]] = 0
         self._met[codes] = True
         loses = self.final[codes]
         if not loses.all():
@@ -738,18 +747,17 @@ class MergedLog:
             base = [sortable(batch.column(batch.schema.get_field_index(n)).take(at)) for n in self.ordering_fields]
             log = [column.take(pa.array(codes)) for column in self.ordering]
             loses |= compare(base, log, len(codes)) <= 0
-        self._beaten[codes[~loses]] = True
         return places[loses], codes[loses]
 
     def left(self) -> Iterator[pa.RecordBatch]:
         """The log's own rows: those that are no deletes, that no base row has beaten, and that took no row's place."""
         if self.rows is None:
             return
-        own = ~self.deleted & ~self._beaten & ~self._placed
+        own = ~self.deleted & (self._left > 0)
         if self.keys is not None and self.merge is not None and self.partial is not None and self.partial[own].any():
             key = self.keys[int(np.flatnonzero(own & self.partial)[0])].as_py()
             raise _incomplete(self.merge, f"the base file has no row with key {key!r}, which has a partial update")
-        rows = np.sort(self.row[own])
+        rows = np.sort(np.repeat(self.row[own], self._left[own]))
         for start in range(0, len(rows), BATCH_ROWS):
             chosen = self.rows.take(pa.array(rows[start : start + BATCH_ROWS]))
             yield from chosen.combine_chunks().to_batches()

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lakedex.codec.table_paths import is_partition_path
 from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.layout.keys import KeyGenerator, field_column, value_text
+from lakedex.lossless_cast import assigned_value
 from lakedex.parquet.base_file_reader import iter_base_file
 from lakedex.snapshot.schema import require_columns
 from lakedex.snapshot.snapshot import Snapshot
@@ -205,11 +206,12 @@ def _path_of(snapshot: Snapshot, keys: KeyGenerator, values: Mapping[str, Any]) 
                 f"table {name}: name the partition of nested column {field!r} by its path", column=field
             )
         kind = schema.field(field).type if schema.names else None
+        value = values[field]
         try:
-            columns[field] = pa.array([values[field]], kind)
+            columns[field] = pa.array([value]) if kind is None else assigned_value(value, schema.field(field), name)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidInputError(
-                f"table {name}: {values[field]!r} is no value of partition column {field!r} ({kind})", column=field
+                f"table {name}: {value!r} is no value of partition column {field!r} ({kind})", column=field
             ) from error
     return str(keys.partition_paths(pa.table(columns))[0].as_py())
 

@@ -407,10 +407,11 @@ def _key_frame(handle: TableContext, keys: Any) -> Any:
     require_record_key(snapshot, "delete by keys", "delete with a condition: delete(where=…)")
     fields, items = snapshot.config.record_key_fields, list(keys)
     schema = snapshot.schema
-    if not all(name in schema.names for name in fields):
+    roots = tuple(dict.fromkeys(name if name in schema.names else name.partition(".")[0] for name in fields))
+    if not all(name in schema.names for name in roots):
         raise InvalidInputError(f"{snapshot.files}: the table has no rows yet; give a frame with {', '.join(fields)}")
     if not items:
-        named = {*fields, *snapshot.config.partition_fields}
+        named = {*roots, *snapshot.config.partition_fields}
         return pa.schema([column for column in schema if column.name in named]).empty_table()
     if isinstance(items[0], pa.RecordBatch | pa.Table):
         return items
@@ -419,6 +420,11 @@ def _key_frame(handle: TableContext, keys: Any) -> Any:
         if any(item.keys() != items[0].keys() for item in items):
             raise InvalidInputError(f"{snapshot.files}: all keys given as dictionaries have the same columns")
         columns = [[item.get(name) for item in items] for name in names]
+    elif roots != fields:
+        raise InvalidInputError(
+            f"{snapshot.files}: the key {', '.join(fields)} lies inside of a struct: give dictionaries or a frame with "
+            f"{', '.join(roots)}"
+        )
     elif len(fields) == 1:
         names, columns = list(fields), [items]
     else:

@@ -22,7 +22,7 @@ from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureErr
 from lakedex.expr.columns import literal_of
 from lakedex.expr.terms import to_sql
 from lakedex.layout.keys import StoredKeys
-from lakedex.lossless_cast import StoreAssignment, match_names
+from lakedex.lossless_cast import StoreAssignment, assigned_value, can_assign, match_names
 from lakedex.options import RowOptions, TableOptions, WriteOptions
 from lakedex.progress import reported_step
 from lakedex.reports import WriteResult
@@ -319,7 +319,11 @@ _WORDS_OF_SQL = frozenset(
 def _assigned(value: Any, column: str, snapshot: Snapshot) -> Any:
     """An assignment as SQL text, or as the engine takes it; a Python number, date or None stands for itself."""
     if value is None or isinstance(value, bool | int | float | Decimal | bytes | datetime.date):
-        return to_sql(literal_of(value))
+        field, literal = snapshot.schema.field(column), literal_of(value)
+        if can_assign(literal.type, field.type):
+            # SQL would cut what the column cannot hold, as in a cast.
+            assigned_value(value, field, snapshot.config.name)
+        return to_sql(literal)
     if not isinstance(value, str) or not _WORD.fullmatch(value.strip()):
         return value
     word = value.strip().lower()

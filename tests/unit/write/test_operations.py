@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,7 @@ from compare import assert_same_rows
 from samples import all_types
 
 from lakedex import Table
-from lakedex.errors import InvalidInputError
+from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.reports import TaggingReport, WriteResult
 from lakedex.types import META_COLUMNS
 from table_kit import ROWS, base_files, make, own, picture, rows
@@ -414,3 +415,47 @@ def test_an_update_takes_values_and_expressions(tmp_path: Path) -> None:
     assert own(table, "id", "n", "ts")[0] == ("1", 7, 3)
     table.update({"n": None}, pl.col("id") == "1")
     assert table.count(pc.field("n").is_null()) == 1
+
+
+EXACT = pa.schema(
+    [("id", pa.string()), ("i", pa.int32()), ("f", pa.float32()), ("d", pa.date32()), ("m", pa.decimal128(5, 2)),
+     ("l", pa.list_(pa.int64())), ("s", pa.struct([("x", pa.int32())]))]
+)  # fmt: skip
+
+
+def test_an_update_does_not_cut_values(tmp_path: Path) -> None:
+    """Expressions are cast as in SQL; what is given as a value is stored as it is, or refused."""
+    noon = dt.datetime(2024, 1, 2, 12)
+    row = {"id": "1", "i": 1, "f": 1.0, "d": dt.date(2024, 1, 1), "m": Decimal(1), "l": [1], "s": {"x": 1}}
+    table = make(tmp_path, pa.Table.from_pylist([row], EXACT))
+    for name, value in (
+        ("i", 1.5),
+        ("i", Decimal("2.5")),
+        ("i", 2**40),
+        ("f", 1e300),
+        ("d", noon),
+        ("m", Decimal("1.005")),
+    ):
+        with pytest.raises(SchemaMismatchError, match=f"column '{name}' is .*cannot hold"):
+            table.update({name: value})
+    assert table.to_arrow().to_pylist() == [row]
+    values = {"i": 2.0, "f": 0.1, "d": noon.replace(hour=0), "m": 7, "l": None, "s": None}
+    table.update(values)
+    found = {**row, "i": 2, "f": pa.scalar(0.1, pa.float32()).as_py(), "d": dt.date(2024, 1, 2), "m": Decimal(7)}
+    assert table.to_arrow().to_pylist() == [{**found, "l": None, "s": None}]
+    table.update({"i": "3.7"})
+    assert own(table, "i") == [(3,)]
+    with pytest.raises(UnsupportedFeatureError, match="column 'l': cannot assign"):
+        table.update({"l": "1"})
+
+
+def test_keys_inside_of_a_struct_are_deleted(tmp_path: Path) -> None:
+    kind = pa.struct([("a", pa.string()), ("b", pa.int64())])
+    table = make(tmp_path, schema=pa.schema([("k", pa.int64()), ("s", kind)]), record_key="s.a")
+    table.upsert([{"k": n, "s": {"a": f"x{n}", "b": n}} for n in range(4)])
+    assert table.delete([{"s": {"a": "x0", "b": 0}}]).deleted == 1
+    assert table.delete(pa.table({"s": pa.array([{"a": "x1", "b": 1}], kind)})).deleted == 1
+    assert table.delete([]).deleted == 0
+    with pytest.raises(InvalidInputError, match=r"s\.a lies inside of a struct: give dictionaries or a frame with s$"):
+        table.delete(["x2"])
+    assert own(table, "k") == [(2,), (3,)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +235,29 @@ def test_failed_overwrite_leaves_nothing(table: Table, tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ delete_partition
+@pytest.mark.parametrize(
+    "kind, values, wrong",
+    [
+        (pa.int32(), [1, 2], 1.5),
+        (pa.int32(), [1, 2], "1"),
+        (pa.int32(), [1, 2], True),
+        (pa.date32(), [dt.date(2024, 1, 1), dt.date(2024, 1, 2)], dt.datetime(2024, 1, 2, 13)),
+        (pa.decimal128(5, 1), [Decimal("1.0"), Decimal("2.0")], Decimal("1.05")),
+    ],
+)
+def test_a_value_that_a_partition_column_does_not_hold_names_none(
+    tmp_path: Path, kind: pa.DataType, values: list[Any], wrong: Any
+) -> None:
+    data = pa.table({"id": ["a", "b"], "p": pa.array(values, kind)})
+    table = make(tmp_path, data, partition_by="p")
+    for write in (table.delete_partition, lambda partition: table.insert_overwrite([], partitions=partition)):
+        with pytest.raises((InvalidInputError, SchemaMismatchError), match="column 'p'"):
+            write({"p": wrong})
+    assert own(table, "p") == [(value,) for value in values]
+    done = table.delete_partition({"p": values[0]})
+    assert "partitions deleted" in str(done) and own(table, "p") == [(values[1],)]
+
+
 def test_delete_partition(table: Table, tmp_path: Path) -> None:
     before = base_files(tmp_path / "t")
     result = table.delete_partition(["city=a", {"city": "c"}])
