@@ -123,8 +123,8 @@ def conform_stored(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         elif wanted >= 0 and _was_promoted(array.type, target.field(wanted).type):
             raise UnsupportedFeatureError(
                 f"column {name!r} is {array.type} in older files and {target.field(wanted).type} in the table, which "
-                "does not hold all such numbers exactly, so lakedex does not read them; Spark does (to_df), and Hudi can "
-                "write the rows anew",
+                "does not hold all such numbers exactly, so lakedex does not read them; Spark does (to_df), and Hudi "
+                "can write the rows anew",
                 feature="columns that were promoted with loss",
             )
     return conform(batch, target)
