@@ -245,6 +245,29 @@ def test_widened_floats_have_two_values_in_java(java: JavaJudge, tmp_path: Path)
     assert_all_see(tmp_path, java)
 
 
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_names_of_other_scripts(java: JavaJudge, rust: RustJudge, tmp_path: Path, table_type: str) -> None:
+    """Java's Avro takes letters of any script in the names of columns and fields."""
+    inner = pa.struct([("ключ", pa.int32())])
+    types = {"key": pa.string(), "ts": pa.int64(), "größe": pa.int32(), "名前": pa.string(), "s": inner}
+
+    def batch(ts: int, *numbers: int) -> pa.Table:
+        values = [{"key": f"k{n}", "ts": ts, "größe": n, "名前": f"n{n}", "s": {"ключ": n}} for n in numbers]
+        return pa.Table.from_pylist(values, pa.schema(types))
+
+    table = create(tmp_path / "t", batch(0).schema, table_type=table_type)
+    table.upsert(batch(1, 1, 2, 3))
+    table.indexes.create("bitmap", ["größe"], name="sizes")
+    table.upsert(batch(2, 2))
+    table.update({"größe": "größe + 10"}, "名前 = 'n3'")
+    assert_all_see(table_path := tmp_path / "t", java, rust)
+    assert_same_answers(table_path, java, ["`größe` = 13", "`größe` < 2", "`名前` = 'n2'", "s.`ключ` = 1"])
+    kind = "MERGE_ON_READ" if table_type == "mor" else "COPY_ON_WRITE"
+    java.write(table_path, batch(3, 1, 4), ordering="ts", options={"hoodie.datasource.write.table.type": kind})
+    Table.open(table_path).upsert(batch(4, 4, 5))
+    assert_all_see(table_path, java, rust)
+
+
 BEYOND = ["a😀", "aＡ", "b\ud7ff", "b\ue000", "Ａk", "😀k", "z\U0010ffff", "zz"]
 
 

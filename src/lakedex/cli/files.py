@@ -226,6 +226,10 @@ def _csv(path: str, system: fsspec.AbstractFileSystem, known: pa.Schema | None, 
         decimals = [field for field in known if pa.types.is_decimal(field.type) and field.name in texts.schema.names]
         return _DecimalRows(texts, decimals) if decimals else texts
     found = typed(())
+    if len(found.schema) == 1 and (other := next((c for c in ";\t|" if c in found.schema.names[0]), None)):
+        raise InvalidInputError(f"{path}: the columns seem to be separated by {other!r}; load takes commas")
+    if no_text := next((column.name for column in found.schema if pa.types.is_binary(column.type)), None):
+        raise InvalidInputError(f"{path}: column {no_text!r} is no text in UTF-8; convert the file")
     empty = [column.with_type(pa.string()) for column in found.schema if pa.types.is_null(column.type)]
     return typed(empty) if empty else found
 
@@ -255,6 +259,9 @@ class _JsonRows:
     """A file of JSON lines, in memory. Times and decimals are read as text and cast to the table's types."""
 
     def __init__(self, file: str, open_file: Callable[[], Any], known: pa.Schema | None) -> None:
+        with open_file() as source:
+            if source.read(100).lstrip()[:1] == b"[":
+                raise InvalidInputError(f"{file}: is a JSON array; load takes an object a line (jq -c '.[]')")
         with open_file() as source:
             self._rows = pyarrow.json.read_json(source)
         if known is not None:

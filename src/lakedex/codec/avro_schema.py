@@ -193,10 +193,7 @@ def full_name(node: dict[str, Any], namespace: str) -> str:
 AvroType = str | dict[str, Any] | list[Any]
 
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-_NAME_RULE = "Avro names start with a letter A-Z, a-z or _, followed by letters, digits and _"
+_NAME_RULE = "Avro names start with a letter or _, followed by letters, digits and _"
 
 
 _INVALID = re.compile(r"[^A-Za-z0-9_]")
@@ -222,6 +219,12 @@ def sanitize_name(name: str) -> str:
     return _INVALID.sub(lambda found: _MASK * (1 + (found.group() > "\uffff")), name)
 
 
+def _is_name(name: str) -> bool:
+    """Whether Java's Avro takes a name: letters and decimal digits of any script (``Schema.validateName``)."""
+    plain = name.replace("_", "a")
+    return plain[:1].isalpha() and all(char.isalpha() or char.isdecimal() for char in plain)
+
+
 def check_names(schema: pa.Schema) -> None:
     """Refuse columns (also nested ones) whose names are invalid in Avro.
 
@@ -235,7 +238,7 @@ def _check_fields(fields: Iterable[pa.Field[Any]], parent: str) -> None:
     seen = set()
     for field in fields:
         path = f"{parent}.{field.name}" if parent else field.name
-        if not _NAME.fullmatch(field.name):
+        if not _is_name(field.name):
             raise InvalidInputError(f"column {path!r} has a name that is invalid in Avro: {_NAME_RULE}", column=path)
         if field.name in seen:
             raise InvalidInputError(f"column {path!r} occurs twice; rename one of them", column=path)

@@ -124,7 +124,7 @@ def conform_stored(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
             raise UnsupportedFeatureError(
                 f"column {name!r} is {array.type} in older files and {target.field(wanted).type} in the table, which "
                 "does not hold all such numbers exactly, so lakedex does not read them; Spark does (to_df), and Hudi "
-                "can write the rows anew",
+                "can write the rows again",
                 feature="columns that were promoted with loss",
             )
     return conform(batch, target)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,10 @@ __all__ = [
 MAX_TASKS = 10_000
 
 
+TASK_BYTES = 32 << 20
+"""Slices of a task where there are more of them than cores: a task of Python takes a tenth of a second by itself."""
+
+
 _NUMBERS = pa.schema([pa.field("id", pa.int64(), False)])
 
 
@@ -94,12 +99,30 @@ def merged_slices_frame(
         merge=MergeSettings.of(snapshot) if any(item.log_files for item in slices) else None,
         selections={name: rows for name, rows in (selections or {}).items() if name in names},
     )
-    task = _ReadSlices(reader, tuple(slices), normal_schema(needed))
-    numbers = spark.range(0, len(slices), 1, min(len(slices), MAX_TASKS))
-    frame = SparkEngine(spark).map(SparkFrame(numbers, _NUMBERS), task)
+    engine = SparkEngine(spark)
+    dealt, tasks = _dealt(slices, engine.parallelism)
+    task = _ReadSlices(reader, dealt, normal_schema(needed))
+    numbers = spark.range(0, len(slices), 1, tasks)
+    frame = engine.map(SparkFrame(numbers, _NUMBERS), task)
     if not isinstance(frame, SparkFrame):
         raise TypeError(f"the Spark engine answered with a {type(frame).__name__}")
     return frame.df
+
+
+def _dealt(slices: Sequence[FileSlice], cores: int) -> tuple[tuple[FileSlice, ...], int]:
+    """The slices in the order in which tasks take them, of about as many bytes each, and the number of tasks."""
+    count = len(slices)
+    tasks = min(count, MAX_TASKS, max(cores, sum(item.size for item in slices) // TASK_BYTES))
+    # As Spark cuts a range.
+    room = [(number + 1) * count // tasks - number * count // tasks for number in range(tasks)]
+    own: list[list[FileSlice]] = [[] for _ in range(tasks)]
+    least = [(0, number) for number in range(tasks)]
+    for item in sorted(slices, key=lambda one: -one.size):
+        size, number = heappop(least)
+        own[number].append(item)
+        if len(own[number]) < room[number]:
+            heappush(least, (size + item.size, number))
+    return tuple(item for group in own for item in group), tasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ def dict_rows(
     if not rows and not schema.names:
         raise InvalidInputError(f"table {table}: an empty list has no columns, and the table has none yet")
     names: dict[str, None] = dict.fromkeys(name for row in rows for name in row if name not in META_COLUMNS)
+    if rows and not names:
+        raise InvalidInputError(f"table {table}: the rows have no fields, so their keys are missing")
     if not all(isinstance(name, str) for name in names):
         raise InvalidInputError(f"table {table}: names of fields are text, as in {{'id': 1}}; got {list(names)!r:.100}")
     known = match_names(schema.names, list(names), case_sensitive=case_sensitive)
@@ -77,7 +79,7 @@ def dict_rows(
         own = known.get(name, name)
         field = schema.field(own) if name in known else pa.field(own, pa.null())
         columns[own] = array_of([row.get(name) for row in rows], field, table)
-    return pa.table(columns) if names else schema.empty_table()
+    return pa.table(columns) if rows else schema.empty_table()
 
 
 def pandas_rows(data: object, schema: pa.Schema, *, case_sensitive: bool = False) -> pa.Table:

@@ -290,11 +290,13 @@ def check_assignments(
         InvalidInputError: no assignment, an unknown column, or one that decides where the row lies.
     """
     config = snapshot.config
-    if not assignments:
+    if not assignments or not isinstance(assignments, Mapping):
         raise InvalidInputError(f"table {config.name}: update needs set={{column: expression, …}}")
     known = match_names(snapshot.schema.names, list(assignments), case_sensitive=case_sensitive)
     checked = {}
     for name, value in assignments.items():
+        if name not in known and sum(str(other).lower() == str(name).lower() for other in assignments) > 1:
+            raise InvalidInputError(f"table {config.name}: update sets column {name!r} more than once", column=name)
         if name not in known:
             raise unknown_column(snapshot.schema, name, config.name, "update")
         column = known[name]

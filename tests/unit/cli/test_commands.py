@@ -45,6 +45,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table.upsert(TRIPS.slice(1, 1).set_column(4, "ts", pa.array([3])))
     pq.write_table(TRIPS.slice(0, 2).set_column(4, "ts", pa.array([5, 5])), folder / "more.parquet")
     (folder / "empty.csv").write_text("")
+    (folder / "semicolons.csv").write_text("id;city\nt9;rome\n")
+    (folder / "latin.csv").write_bytes(b"id,city\nt9,M\xfcnchen\n")
+    (folder / "array.json").write_text('[{"id": "t9"}]')
     (folder / "more.csv").write_text("id,city,rider,fare,ts\nt9,rome,dee,1.5,9\n")
     unpack_java_1_2("mor_v6", folder / "unpacked").rename(folder / "mor")
     (folder / "log.sql").write_text(
@@ -144,6 +147,9 @@ WRONG: list[tuple[str, str]] = [
     ("index create trips nosuch --yes", "nosuch"),
     ("clean trips --keep 0 --yes", "from 1 on"),
     ("cluster trips --order-by city --zorder rider --dry-run", "one of the two"),
+    ("load new semicolons.csv --create --key id --yes", "semicolons.csv: the columns seem to be separated by ';'"),
+    ("load new latin.csv --create --key id --yes", "latin.csv: column 'city' is no text in UTF-8"),
+    ("load trips array.json --yes", "array.json: is a JSON array; load takes an object a line"),
     ("load trips empty.csv --yes", "empty.csv: cannot be read as csv: CSV parse error: Empty CSV"),
     ("compact trips --plan-only --yes", "are for log files of merge-on-read tables"),
     ("compact mor --instant 20200101000000000 --yes", "no pending compaction 20200101000000000"),

@@ -76,6 +76,8 @@ def test_every_operation_takes_dictionaries(tmp_path: Path) -> None:
     assert table.delete([{"id": "1", "city": "a"}]).deleted == 1
     assert own(table, "id", "n") == [("2", 5), ("3", 3)]
     assert table.upsert([]).notes == ("there are no rows to write",)
+    with pytest.raises(InvalidInputError, match="have no fields, so their keys are missing"):
+        table.upsert([{}])
     again = table.scan(meta_columns=True).to_arrow().to_pylist()
     assert table.upsert(again).updated == 2
 
