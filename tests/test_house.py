@@ -8,9 +8,9 @@ from tool_modules import loaded
 
 CEILINGS = {
     "files in src": 306,
-    "modules without __init__": 280,
-    "code lines": 55146,
-    "longest module": 707,
+    "modules without __init__": 281,
+    "code lines": 55154,
+    "longest module": 683,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 598,
     "public members of Table": 37,

@@ -25,7 +25,8 @@ from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice
 from lakedex.parquet.base_file_reader import iter_base_file
 from lakedex.parquet.conform import conform_stored
-from lakedex.snapshot.merge_on_read import MergedLog, MergeSettings, compare, load_log, sortable
+from lakedex.snapshot.merge_on_read import MergedLog, MergeSettings, load_log
+from lakedex.snapshot.ordering_values import compare, sortable
 from lakedex.types import RECORD_KEY, BoolArray, IntArray
 
 __all__ = ["StoredVersions", "stored_versions"]

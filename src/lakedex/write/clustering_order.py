@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakedex.snapshot.merge_on_read import sortable
+from lakedex.snapshot.ordering_values import sortable
 from lakedex.types import RECORD_KEY, IntArray
 from lakedex.write.file_assignment import key_numbers
 

@@ -49,7 +49,8 @@ from lakedex.maintenance.compaction_plan import BESIDE_SERVICE
 from lakedex.options import FileOptions
 from lakedex.parquet.base_file_writer import BaseFileSummary, ParquetBlock
 from lakedex.parquet.conform import decode_dictionary
-from lakedex.snapshot.merge_on_read import MergeSettings, compare, sortable
+from lakedex.snapshot.merge_on_read import MergeSettings
+from lakedex.snapshot.ordering_values import compare, sortable
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.snapshot.stored_versions import StoredVersions, stored_versions
 from lakedex.tagging.keyed_rows import DELETED_HERE, KEY, STAYS_HERE, Effects, MergePolicy, delete_mask

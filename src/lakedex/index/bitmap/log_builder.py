@@ -24,7 +24,8 @@ from lakedex.index.written_file import FinishedFile, LogChanges
 from lakedex.io.storage import TableFiles
 from lakedex.layout.file_slice import FileSlice, LogFile
 from lakedex.layout.log_reader import log_headers
-from lakedex.snapshot.merge_on_read import MergeCounts, MergedLog, MergeSettings, compare, load_log
+from lakedex.snapshot.merge_on_read import MergeCounts, MergedLog, MergeSettings, load_log
+from lakedex.snapshot.ordering_values import compare
 from lakedex.snapshot.stored_versions import StoredVersions, stored_versions
 from lakedex.types import IntArray
 
