@@ -169,6 +169,10 @@ _THREADS_OF_ONE = 4
 _SAMPLED_ROWS = 1_000
 
 
+_TASKS_A_CORE = 4
+"""More would cost a twentieth of a second each; fewer would leave cores idle while others have long tasks."""
+
+
 _PAYLOAD = StructType([StructField("payload", BinaryType(), False)])
 
 
@@ -388,7 +392,7 @@ class SparkEngine(Engine):
         return _on_driver(frame).row_bytes
 
     def run(self, fn: Callable[[T], R], items: Sequence[T], label: str = "") -> list[R]:
-        """See :meth:`lakedex.engine.Engine.run`. One item runs here; more are one Spark task each.
+        """See :meth:`lakedex.engine.Engine.run`. One item runs here; more are Spark tasks, up to four a core.
 
         An error of lakedex is a task's *answer*, since no retry would change it; any other failure, storage's too, is
         Spark's to retry.
@@ -409,9 +413,10 @@ class SparkEngine(Engine):
         return results
 
     def _answers(self, call: _Call, payloads: list[bytes]) -> list[Any]:
+        tasks = min(len(payloads), self.parallelism * _TASKS_A_CORE)
         if not self._connect:
-            return self.spark.sparkContext.parallelize(payloads, len(payloads)).map(call).collect()
-        ids = self.spark.range(0, len(payloads), 1, len(payloads))
+            return self.spark.sparkContext.parallelize(payloads, tasks).map(call).collect()
+        ids = self.spark.range(0, len(payloads), 1, tasks)
         frame = SparkFrame(ids.mapInArrow(_rows(_CallRows(call, payloads)), _PAYLOAD), _PAYLOAD_ARROW)
         found: list[Any] = self.collect(frame).column(0).to_pylist()
         return found

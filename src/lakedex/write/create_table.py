@@ -113,7 +113,6 @@ def create_table(
             f"{handle.files} is a Hudi table already; open it with Table.open, or pass exist_ok=True",
             path=handle.files.base_path,
         )
-    _require_no_table_above(handle.files)
     require_own_folders(handle.files, TIMELINE_FOLDER, f"{TIMELINE_FOLDER}/history")
     with table_lock(handle.files, parsed.lock):
         present = handle.files.storage.entries(handle.files.path(".hoodie"))
@@ -128,15 +127,6 @@ def create_table(
             free[COMMENT] = comment
         kind = _TABLE_TYPES[table_type.lower()]
         _write_table(handle, name, stored, free, record_key, partition_by, ordering_by, kind, parsed)
-
-
-def _require_no_table_above(files: TableFiles) -> None:
-    """Refuse a folder inside of another table, whose listing would have its files. Not asked of object stores."""
-    above = files.base_path.rstrip("/").rpartition("/")[0] if files.storage.scheme in ("file", "memory") else ""
-    while above:
-        if files.storage.exists(f"{above}/.hoodie/hoodie.properties"):
-            raise InvalidInputError(f"{files} lies inside of the table {above}; give a folder outside of it")
-        above = above.rpartition("/")[0]
 
 
 def _folder_name(files: TableFiles) -> str:

@@ -70,15 +70,6 @@ def test_there_already(tmp_path: Path) -> None:
     assert picture(tmp_path) == before
 
 
-@pytest.mark.parametrize("inside", ["city=a", "city=a/deep", "new"])
-def test_no_table_inside_of_another(tmp_path: Path, inside: str) -> None:
-    table = make(tmp_path / "t", rows(("1", "a", 1, 1)), partition_by="city")
-    with pytest.raises(InvalidInputError, match="lies inside of the table .*t; give a folder outside"):
-        make(tmp_path / "t" / inside)
-    assert table.maintenance.validate().ok
-    make(tmp_path / "t2")
-
-
 def test_no_table(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(TableNotFoundError, match="is no Hudi table") as caught:

@@ -268,7 +268,7 @@ def test_update(tmp_path: Path) -> None:
     [
         ({}, "needs set="),
         ("n = 1", "needs set="),
-        ({"n": "1", "N": "2"}, "sets column 'n' more than once"),
+        ({"n": "1", "N": "2"}, "sets column 'N' more than once"),
         ({"id": "'x'"}, "part of the record key"),
         ({"city": "'x'"}, "part of the record key or partition"),
         ({"nn": "1"}, "update column 'nn' .* did you mean 'n'"),
