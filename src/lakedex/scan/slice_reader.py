@@ -31,7 +31,26 @@ from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.types import RECORD_KEY, BoolArray
 
-__all__ = ["WHOLE", "Part", "ReadCount", "SliceReader", "iter_slice_rows", "kept_row_groups", "reader_for"]
+__all__ = [
+    "OPEN_COST",
+    "PARTITION_BYTES",
+    "WHOLE",
+    "Part",
+    "ReadCount",
+    "SliceReader",
+    "iter_slice_rows",
+    "kept_row_groups",
+    "packed",
+    "reader_for",
+]
+
+
+PARTITION_BYTES = 64 << 20
+"""Files of a partition together; a larger file is a partition of its own."""
+
+
+OPEN_COST = 4 << 20
+"""Cost of opening a file, in bytes (Spark's ``spark.sql.files.openCostInBytes``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,3 +423,24 @@ def _leaf_names(schema: pa.Schema, whole: tuple[str, ...]) -> list[str]:
         else:
             walk(column.name, column.type)
     return found
+
+
+def packed(files: Sequence[FileSlice], wanted: int = 8) -> list[tuple[FileSlice, ...]]:
+    """Slices in groups that are one task's work each: largest first, next fit.
+
+    Args:
+        files: the slices.
+        wanted: least number of groups, if need be of small ones; a worker does not know how many cores there are.
+    """
+    total = sum(base.size + OPEN_COST for base in files)
+    limit = min(PARTITION_BYTES, max(OPEN_COST, -(-total // wanted)))
+    groups: list[list[FileSlice]] = []
+    room = 0
+    for base in sorted(files, key=lambda item: (-item.size, item.partition, item.name)):
+        cost = base.size + OPEN_COST
+        if not groups or cost > room:
+            groups.append([])
+            room = limit
+        groups[-1].append(base)
+        room -= cost
+    return [tuple(group) for group in groups]

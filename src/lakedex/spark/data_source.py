@@ -33,10 +33,9 @@ from lakedex.expr.parser import parse_predicate
 from lakedex.expr.terms import BoundPredicate, depends_on_zone, to_sql, unknown_texts
 from lakedex.expr.types import NotPrunableError
 from lakedex.io.locations import open_storage
-from lakedex.layout.file_slice import FileSlice
 from lakedex.scan.incremental import EARLIEST, incremental_snapshot
 from lakedex.scan.plan import plan_scan
-from lakedex.scan.slice_reader import SliceReader, iter_slice_rows
+from lakedex.scan.slice_reader import SliceReader, iter_slice_rows, packed
 from lakedex.scan.time_travel import snapshot_at
 from lakedex.snapshot.file_system_view import TableCache
 from lakedex.snapshot.merge_on_read import MergeSettings
@@ -50,7 +49,7 @@ from lakedex.spark.session import short_errors
 from lakedex.spark.staged_write import SETTINGS, NewTable
 from lakedex.types import SessionRules
 
-__all__ = ["QUERY_TYPE", "LakedexDataSource", "ReadOptions", "asked_columns", "packed", "parse_read_options"]
+__all__ = ["QUERY_TYPE", "LakedexDataSource", "ReadOptions", "asked_columns", "parse_read_options"]
 
 
 QUERY_TYPE = "hoodie.datasource.query.type"
@@ -239,18 +238,6 @@ def _zone(name: str) -> str:
     return name
 
 
-PARTITION_BYTES = 64 << 20
-"""Files of a partition together; a larger file is a partition of its own."""
-
-
-OPEN_COST = 4 << 20
-"""Cost of opening a file, in bytes (Spark's ``spark.sql.files.openCostInBytes``)."""
-
-
-PARTITIONS_WANTED = 8
-"""Least number of partitions, if need be of small ones: a worker does not know how many cores the executors have."""
-
-
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -367,22 +354,6 @@ class _PushingReader(_Reader):
         self._where = _all([self._where, *pushed])
         self._task = self._make_task()
         return filters
-
-
-def packed(files: Sequence[FileSlice]) -> list[tuple[FileSlice, ...]]:
-    """Files in groups that are one task's work each: largest first, next fit."""
-    total = sum(base.size + OPEN_COST for base in files)
-    limit = min(PARTITION_BYTES, max(OPEN_COST, -(-total // PARTITIONS_WANTED)))
-    groups: list[list[FileSlice]] = []
-    room = 0
-    for base in sorted(files, key=lambda item: (-item.size, item.partition, item.name)):
-        cost = base.size + OPEN_COST
-        if not groups or cost > room:
-            groups.append([])
-            room = limit
-        groups[-1].append(base)
-        room -= cost
-    return [tuple(group) for group in groups]
 
 
 def _snapshot(options: ReadOptions, pinned: str | None) -> Snapshot:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from heapq import heappop, heappush
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from lakedex.layout.file_slice import BaseFile, FileSlice
 from lakedex.layout.keys import partition_paths, partition_values
 from lakedex.parquet.conform import conform
 from lakedex.scan.plan import ScanPlan, plan_scan
-from lakedex.scan.slice_reader import SliceReader, iter_slice_rows
+from lakedex.scan.slice_reader import SliceReader, iter_slice_rows, packed
 from lakedex.snapshot.merge_on_read import MergeSettings
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
@@ -58,10 +58,6 @@ __all__ = [
 
 
 MAX_TASKS = 10_000
-
-
-TASK_BYTES = 32 << 20
-"""Slices of a task where there are more of them than cores: a task of Python takes a tenth of a second by itself."""
 
 
 _NUMBERS = pa.schema([pa.field("id", pa.int64(), False)])
@@ -100,44 +96,29 @@ def merged_slices_frame(
         selections={name: rows for name, rows in (selections or {}).items() if name in names},
     )
     engine = SparkEngine(spark)
-    dealt, tasks = _dealt(slices, engine.parallelism)
-    task = _ReadSlices(reader, dealt, normal_schema(needed))
-    numbers = spark.range(0, len(slices), 1, tasks)
+    # A task of Python takes a tenth of a second by itself.
+    groups = tuple(packed(slices, engine.parallelism))
+    task = _ReadSlices(reader, groups, normal_schema(needed))
+    numbers = spark.range(0, len(groups), 1, min(len(groups), MAX_TASKS))
     frame = engine.map(SparkFrame(numbers, _NUMBERS), task)
     if not isinstance(frame, SparkFrame):
         raise TypeError(f"the Spark engine answered with a {type(frame).__name__}")
     return frame.df
 
 
-def _dealt(slices: Sequence[FileSlice], cores: int) -> tuple[tuple[FileSlice, ...], int]:
-    """The slices in the order in which tasks take them, of about as many bytes each, and the number of tasks."""
-    count = len(slices)
-    tasks = min(count, MAX_TASKS, max(cores, sum(item.size for item in slices) // TASK_BYTES))
-    # As Spark cuts a range.
-    room = [(number + 1) * count // tasks - number * count // tasks for number in range(tasks)]
-    own: list[list[FileSlice]] = [[] for _ in range(tasks)]
-    least = [(0, number) for number in range(tasks)]
-    for item in sorted(slices, key=lambda one: -one.size):
-        size, number = heappop(least)
-        own[number].append(item)
-        if len(own[number]) < room[number]:
-            heappush(least, (size + item.size, number))
-    return tuple(item for group in own for item in group), tasks
-
-
 @dataclass(frozen=True, slots=True)
 class _ReadSlices:
-    """Reads the slices whose numbers come in. Memory: the log records of one slice, and a batch of its base file."""
+    """Reads the groups whose numbers come in. Memory: the log records of one slice, and a batch of its base file."""
 
     reader: SliceReader
-    slices: tuple[FileSlice, ...]
+    groups: tuple[tuple[FileSlice, ...], ...]
     schema: pa.Schema
     """Types that Spark knows."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for rows in iter_slice_rows(self.reader, self.slices[number]):
+            for item in chain.from_iterable(self.groups[number] for number in batch.column(0).to_pylist()):
+                for rows in iter_slice_rows(self.reader, item):
                     yield conform(rows, self.schema)
 
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from lakedex.arrow_types import conform
 from lakedex.errors import InvalidInputError, OptionError, UnsupportedFeatureError
 from lakedex.io.locations import open_storage
+from lakedex.scan.slice_reader import packed
 from lakedex.scan.stream import Limits, Position, TableStream, iter_stream_rows
 from lakedex.snapshot.schema import read_columns
 from lakedex.snapshot.snapshot import Snapshot
@@ -26,7 +27,6 @@ from lakedex.spark.data_source import (
     QUERY_TYPE,
     LakedexDataSource,
     asked_columns,
-    packed,
     parse_read_options,
     remembered,
 )

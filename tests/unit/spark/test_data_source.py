@@ -21,8 +21,9 @@ import pyspark_lakedex
 from lakedex import Table
 from lakedex.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from lakedex.layout.file_slice import BaseFile, FileSlice
+from lakedex.scan.slice_reader import OPEN_COST, PARTITION_BYTES, packed
 from lakedex.spark import data_source
-from lakedex.spark.data_source import OPEN_COST, PARTITION_BYTES, LakedexDataSource, packed
+from lakedex.spark.data_source import LakedexDataSource
 from lakedex.spark.schema import arrow_to_spark, nullable, spark_to_arrow
 from table_kit import OWN_FILE, make, own, rows
 
@@ -290,6 +291,7 @@ def test_every_file_is_read_once_and_small_ones_together(sizes: list[int]) -> No
 def test_partitions_are_few_for_many_small_files_and_several_for_some() -> None:
     assert len(packed([base(1000, i) for i in range(1000)])) == 67
     assert len(packed([base(1000, i) for i in range(4)])) == 4
+    assert [len(group) for group in packed([base(1000, i) for i in range(20)], 2)] == [10, 10]
     assert [len(group) for group in packed([base(500 << 20, 0), base(1, 1)])] == [1, 1]
     assert packed([]) == []
 
