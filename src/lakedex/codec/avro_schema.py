@@ -193,7 +193,10 @@ def full_name(node: dict[str, Any], namespace: str) -> str:
 AvroType = str | dict[str, Any] | list[Any]
 
 
-_NAME_RULE = "Avro names start with a letter or _, followed by letters, digits and _"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+_NAME_RULE = "Avro names start with a letter A-Z, a-z or _, followed by letters, digits and _"
 
 
 _INVALID = re.compile(r"[^A-Za-z0-9_]")
@@ -219,32 +222,36 @@ def sanitize_name(name: str) -> str:
     return _INVALID.sub(lambda found: _MASK * (1 + (found.group() > "\uffff")), name)
 
 
-def _is_name(name: str) -> bool:
-    """Whether Java's Avro takes a name: letters and decimal digits of any script (``Schema.validateName``)."""
+def _is_java_name(name: str) -> bool:
     plain = name.replace("_", "a")
     return plain[:1].isalpha() and all(char.isalpha() or char.isdecimal() for char in plain)
 
 
-def check_names(schema: pa.Schema) -> None:
+def check_names(schema: pa.Schema, *, is_new: bool = True) -> None:
     """Refuse columns (also nested ones) whose names are invalid in Avro.
+
+    Args:
+        schema: the columns.
+        is_new: False if a table has them already: Java's Avro takes letters and decimal digits of any script
+            (``Schema.validateName``), though hudi-rs does not.
 
     Raises:
         InvalidInputError: ``column`` names the first of them.
     """
-    _check_fields(list(schema), "")
+    _check_fields(list(schema), "", _NAME.fullmatch if is_new else _is_java_name)
 
 
-def _check_fields(fields: Iterable[pa.Field[Any]], parent: str) -> None:
+def _check_fields(fields: Iterable[pa.Field[Any]], parent: str, is_name: Callable[[str], object]) -> None:
     seen = set()
     for field in fields:
         path = f"{parent}.{field.name}" if parent else field.name
-        if not _is_name(field.name):
+        if not is_name(field.name):
             raise InvalidInputError(f"column {path!r} has a name that is invalid in Avro: {_NAME_RULE}", column=path)
         if field.name in seen:
             raise InvalidInputError(f"column {path!r} occurs twice; rename one of them", column=path)
         seen.add(field.name)
         for struct in _structs(field.type):
-            _check_fields([struct.field(i) for i in range(struct.num_fields)], path)
+            _check_fields([struct.field(i) for i in range(struct.num_fields)], path, is_name)
 
 
 def _structs(kind: pa.DataType) -> Iterator[pa.DataType]:
@@ -273,7 +280,7 @@ def arrow_to_avro(schema: pa.Schema, table_name: str) -> dict[str, Any]:
     Raises:
         InvalidInputError: A column whose name or type Avro or Hudi cannot store; ``column`` names it.
     """
-    check_names(schema)
+    check_names(schema, is_new=False)
     table = sanitize_name(table_name)
     return _record(list(schema), f"{table}_record", f"hoodie.{table}", "")
 

@@ -143,7 +143,7 @@ def add_columns(handle: TableContext, options: WriteOptions, added: pa.Schema) -
                 )
             schema = _with_field(schema, column, name)
         comments = {**snapshot.comments, **arrow_comments(schema)}
-        schema = stored_schema(schema, name)
+        schema = stored_schema(schema, name, snapshot.schema.names)
         require_free_names(snapshot, schema)
         return _Alteration(schema=schema, comments=comments)
 
@@ -174,7 +174,7 @@ def rename_column(handle: TableContext, options: WriteOptions, old: str, new: st
         spelled = _checked(snapshot, old, "rename_column")
         _require_free(snapshot.config.name, new)
         fields = [column.with_name(new) if column.name == spelled else column for column in snapshot.schema]
-        schema = stored_schema(pa.schema(fields), snapshot.config.name)
+        schema = stored_schema(pa.schema(fields), snapshot.config.name, snapshot.schema.names)
         if spelled == new:
             raise InvalidInputError(f"table {snapshot.config.name}: column {new!r} already has that name", column=new)
         if spelled.lower() != new.lower():

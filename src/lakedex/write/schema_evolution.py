@@ -59,14 +59,19 @@ def own_columns(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field for field in schema if field.name not in (*META_COLUMNS, MISFIT)])
 
 
-def stored_schema(schema: pa.Schema, table_name: str) -> pa.Schema:
+def stored_schema(schema: pa.Schema, table_name: str, known: Collection[str] = ()) -> pa.Schema:
     """The schema that comes back from disk: bytes and shorts are ints there, large strings plain ones.
+
+    Args:
+        schema: the columns.
+        table_name: for messages and Avro names.
+        known: names of columns that the table has already.
 
     Raises:
         InvalidInputError: a column name that Avro does not allow, two that Spark cannot tell apart, or a type that no
             table can hold.
     """
-    check_names(schema)
+    check_names(pa.schema([field for field in schema if field.name not in known]))
     spelled: dict[str, str] = {}
     for name, kind in zip(schema.names, schema.types, strict=True):
         other = spelled.setdefault(name.lower(), name)
@@ -180,7 +185,7 @@ def replaced_columns(
     Raises:
         SchemaMismatchError: a type that files of the same column name do not go with.
     """
-    stored = stored_schema(own_columns(columns), table_name)
+    stored = stored_schema(own_columns(columns), table_name, table.names)
     older = {field.name.lower(): field for field in table}
     for field in stored:
         known = older.get(field.name.lower())

@@ -167,7 +167,7 @@ def test_meta_columns_of_a_frame_are_left_out(tmp_path: Path) -> None:
     assert table.schema.names == ["id", "c"]
 
 
-@pytest.mark.parametrize("name", ["$c", "360p", "a b", "a-b", "", "²", "€"])
+@pytest.mark.parametrize("name", ["$c", "360p", "a b", "a-b", "", "é"])
 def test_names_that_avro_refuses(tmp_path: Path, name: str) -> None:
     table = make(tmp_path)
     before = picture(tmp_path)
