@@ -10,17 +10,20 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
 from faults import ReadHook, run_child, start_child, wait_child
 from lakedex import Table
-from lakedex.commit.transaction import Transaction
+from lakedex.commit.transaction import LOOKING_MS, Transaction
 from lakedex.errors import CommitConflictError, SchemaMismatchError
+from lakedex.io.local import LocalStorage
+from lakedex.io.retries import Clock
 from lakedex.local.session import LocalSession
 from lakedex.testing import Faults, FaultyStorage, open_table
+from lakedex.timeline.instant import InstantClock, plus_millis
 from table_checks import (
     SCHEMA,
     START,
@@ -86,6 +89,31 @@ def test_same_file_without_retries_is_an_error(path: Path) -> None:
     assert error.theirs in str(error)
     assert error.retryable
     check_table(path, {**START, "k2": ("a", 5, 200)})
+
+
+class Patient(LocalStorage):
+    """A store whose pauses are noted instead of made."""
+
+    __slots__ = ()
+    pauses: ClassVar[list[float]] = []
+    clock = Clock(sleep=pauses.append)
+
+
+@pytest.mark.parametrize(
+    "age, state, wait", [(300, "requested", True), (300, "inflight", False), (60_000, "requested", False)]
+)
+def test_a_commit_waits_until_a_writer_that_has_just_begun_has_looked(
+    path: Path, age: int, state: str, wait: bool
+) -> None:
+    """Java looks for commits a while after it took its instant, and would build on ours under its smaller one."""
+    new_table(path, START)
+    table = open_table(path, Patient())
+    began = plus_millis(InstantClock().next(), -age)
+    for name in ["requested"] if state == "requested" else ["requested", "inflight"]:
+        (path / ".hoodie" / "timeline" / f"{began}.{'commit.' if name == 'requested' else ''}{name}").touch()
+    Patient.pauses.clear()
+    table.upsert(frame({"k0": ("a", 5, 500)}))
+    assert [0 < pause <= (LOOKING_MS - age) / 1000 for pause in Patient.pauses] == [True] * wait
 
 
 def test_other_partitions_do_not_conflict(path: Path) -> None:

@@ -23,13 +23,20 @@ from lakedex.codec.avro_schema import arrow_to_avro
 from lakedex.codec.comments import with_docs
 from lakedex.commit.idempotency import DuplicateBatchError, next_batches, require_new, result_of
 from lakedex.commit.write_preconditions import require_plain_types, require_settings
-from lakedex.errors import CommitConflictError, CommitStateUnknownError, LakedexError, UnsupportedFeatureError
+from lakedex.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    InvalidInputError,
+    LakedexError,
+    UnsupportedFeatureError,
+)
 from lakedex.index.definitions import replace_definitions
 from lakedex.index.protocol import CommitContext, Index, IndexUpdate, merge_records
 from lakedex.index.registry import INDEXES, updates_of_commit
 from lakedex.index.written_file import Collector, WrittenFile, listing_of, stats_by_partition
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
+from lakedex.io.retries import Clock
 from lakedex.layout.contained_files import delete_temp
 from lakedex.layout.names import join_path
 from lakedex.maintenance.compaction_plan import CLUSTERING_CALLS, COMPACTION_CALLS, groups_in_service
@@ -59,15 +66,20 @@ from lakedex.timeline.active import (
 )
 from lakedex.timeline.commit_metadata import CommitMetadata, encode_commit_metadata, encode_requested_replace
 from lakedex.timeline.compatibility import require_writable
-from lakedex.timeline.instant import Instant, InstantClock, State
+from lakedex.timeline.instant import Instant, InstantClock, State, instant_to_epoch_ms
 from lakedex.types import Operation, TableType
 
 __all__ = [
+    "LOOKING_MS",
     "PendingCommit",
     "Transaction",
     "WriteContext",
     "run_with_retries",
 ]
+
+
+LOOKING_MS = 2_000
+"""Time in which a writer of Hudi's that has taken an instant looks for completed commits."""
 
 
 @dataclass(slots=True)
@@ -304,6 +316,7 @@ class Transaction:
         if self.handle.engine.repeats_tasks:
             remove_unaccepted(self.snapshot, self.instant, change.results)
         logs: list[LogWritten] = []
+        self._let_others_look()
         try:
             with table_lock(self.handle.files, self.options.lock) as lock:
                 logs = self._commit_locked(lock, change)
@@ -319,6 +332,23 @@ class Transaction:
             self._stop_heartbeat()
             self.ctx.notes.append(f"committed, but not all temporary files could be removed ({error})")
         return logs
+
+    def _let_others_look(self) -> None:
+        """Wait for writers of Hudi's that took an instant just before this write.
+
+        They look for completed commits some tenths of a second after that. A commit that completes in between is no
+        conflict to them, though they build on its files, under their smaller instant: no reader would see those.
+        """
+        clock = getattr(self.handle.files.storage, "clock", None) or Clock()
+        zone, now = self.snapshot.config.timezone, time.time_ns() // 1_000_000
+        wait = 0
+        for one in self.snapshot.timeline.pending(WRITE_ACTIONS):
+            if one.state is State.REQUESTED and one.requested < self.instant:
+                with contextlib.suppress(InvalidInputError):  # Its name is no time.
+                    age = now - instant_to_epoch_ms(one.requested, zone)
+                    wait = max(wait, LOOKING_MS - age if abs(age) < LOOKING_MS else 0)
+        if wait:
+            clock.sleep(wait / 1000)
 
     def _commit_locked(self, lock: Lock, change: PendingCommit) -> list[LogWritten]:
         handle = self.handle
