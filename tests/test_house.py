@@ -9,7 +9,7 @@ from tool_modules import loaded
 CEILINGS = {
     "files in src": 307,
     "modules without __init__": 281,
-    "code lines": 55167,
+    "code lines": 55185,
     "longest module": 683,
     "modules under 100 lines with one importer": 5,
     "signature lines with Any": 598,

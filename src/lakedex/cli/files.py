@@ -262,7 +262,7 @@ class _JsonRows:
         with open_file() as source:
             if source.read(100).lstrip()[:1] == b"[":
                 raise InvalidInputError(f"{file}: is a JSON array; load takes an object a line (jq -c '.[]')")
-        with open_file() as source:
+            source.seek(0)
             self._rows = pyarrow.json.read_json(source)
         if known is not None:
             fields = [field for field in known if field.name in self._rows.column_names]

@@ -44,6 +44,8 @@ from lakedex.errors import InvalidInputError
 from lakedex.types import decimal_of
 
 __all__ = [
+    "DECIMAL_PRECISION",
+    "DECIMAL_SCALE",
     "LAST_COMMON",
     "MAX_BOUND_LENGTH",
     "NO_VALUES",

@@ -23,6 +23,7 @@ from pyroaring import BitMap
 
 from lakedex.codec.avro import schema
 from lakedex.codec.avro_columns import encode_datums, encode_numbers, encode_texts, encode_values, joined
+from lakedex.codec.column_bounds import DECIMAL_PRECISION, DECIMAL_SCALE
 from lakedex.codec.roaring import bitmap_of, deserialize_bitmap, serialize_bitmap
 from lakedex.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lakedex.lossless_cast import to_decimals
@@ -34,9 +35,6 @@ _VERSION = 3
 
 
 _ROWS_AT_ONCE = 32_768
-
-
-_WRAPPER_PRECISION, _WRAPPER_SCALE = 30, 15
 
 
 class AvroBlock:
@@ -150,7 +148,7 @@ def _wrapped(column: Any, *, inside: bool = False) -> pa.BinaryArray:
 def _unscaled(column: Any) -> pa.Array:
     """Decimals as the shortest numbers of bytes, of the wrapper's scale."""
     try:
-        scaled = to_decimals(column, pa.decimal128(_WRAPPER_PRECISION, _WRAPPER_SCALE)).fill_null(Decimal(0))
+        scaled = to_decimals(column, pa.decimal128(DECIMAL_PRECISION, DECIMAL_SCALE)).fill_null(Decimal(0))
     except pa.ArrowInvalid as error:
         raise UnsupportedFeatureError(
             f"a value of the ordering column ({column.type}) has more than 15 digits before or after the point, which "

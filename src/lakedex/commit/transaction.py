@@ -36,7 +36,7 @@ from lakedex.index.registry import INDEXES, updates_of_commit
 from lakedex.index.written_file import Collector, WrittenFile, listing_of, stats_by_partition
 from lakedex.io.liveness import Heartbeat
 from lakedex.io.locks import Lock, table_lock
-from lakedex.io.retries import Clock
+from lakedex.io.retries import clock_of
 from lakedex.layout.contained_files import delete_temp
 from lakedex.layout.names import join_path
 from lakedex.maintenance.compaction_plan import CLUSTERING_CALLS, COMPACTION_CALLS, groups_in_service
@@ -339,7 +339,6 @@ class Transaction:
         They look for completed commits some tenths of a second after that. A commit that completes in between is no
         conflict to them, though they build on its files, under their smaller instant: no reader would see those.
         """
-        clock = getattr(self.handle.files.storage, "clock", None) or Clock()
         zone, now = self.snapshot.config.timezone, time.time_ns() // 1_000_000
         wait = 0
         for one in self.snapshot.timeline.pending(WRITE_ACTIONS):
@@ -348,7 +347,7 @@ class Transaction:
                     age = now - instant_to_epoch_ms(one.requested, zone)
                     wait = max(wait, LOOKING_MS - age if abs(age) < LOOKING_MS else 0)
         if wait:
-            clock.sleep(wait / 1000)
+            clock_of(self.handle.files.storage).sleep(wait / 1000)
 
     def _commit_locked(self, lock: Lock, change: PendingCommit) -> list[LogWritten]:
         handle = self.handle

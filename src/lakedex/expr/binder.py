@@ -225,9 +225,9 @@ _MOMENTS = (Kind.DATE, Kind.TIMESTAMP, Kind.LOCAL)
 
 _ARGUMENTS: dict[Takes, tuple[pa.DataType, frozenset[Kind]]] = {
     Takes.TEXT: (pa.string(), frozenset(Kind) - {Kind.BINARY}),
-    Takes.INT: (pa.int32(), frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING})),
+    Takes.INT: (pa.int32(), _NUMBERS | {Kind.STRING}),
     Takes.LONG: (pa.int64(), frozenset({Kind.INT})),
-    Takes.DOUBLE: (pa.float64(), frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING})),
+    Takes.DOUBLE: (pa.float64(), _NUMBERS | {Kind.STRING}),
     Takes.BOOLEAN: (pa.bool_(), frozenset({Kind.BOOL, Kind.STRING})),
     Takes.DATE: (pa.date32(), frozenset({*_MOMENTS, Kind.STRING})),
     Takes.INSTANT: (_INSTANT, frozenset({*_MOMENTS, Kind.STRING})),
@@ -236,8 +236,8 @@ _ARGUMENTS: dict[Takes, tuple[pa.DataType, frozenset[Kind]]] = {
 
 
 _KEPT = {
-    Takes.NUMBER: (frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL}), Takes.DOUBLE),
-    Takes.NO_TEXT: (frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL}), Takes.LONG),
+    Takes.NUMBER: (_NUMBERS, Takes.DOUBLE),
+    Takes.NO_TEXT: (_NUMBERS, Takes.LONG),
     Takes.MOMENT: (frozenset({Kind.TIMESTAMP, Kind.LOCAL}), Takes.INSTANT),
     Takes.TEXT_OR_BYTES: (frozenset({Kind.STRING, Kind.BINARY}), Takes.TEXT),
 }

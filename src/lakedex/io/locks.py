@@ -43,7 +43,7 @@ from lakedex.errors import (
 )
 from lakedex.io.liveness import ProcessIdentity, parse_json_object
 from lakedex.io.locations import open_storage
-from lakedex.io.retries import Clock
+from lakedex.io.retries import clock_of
 from lakedex.io.storage import Storage, TableFiles, VersionChangedError
 from lakedex.options import LockOptions
 
@@ -136,12 +136,6 @@ def _encode(token: str) -> bytes:
     return json.dumps(fields).encode()
 
 
-def _clock(storage: object) -> Clock:
-    """The clock of a storage that has one, else the system's."""
-    found: Clock | None = getattr(storage, "clock", None)
-    return found or Clock()
-
-
 def _read_holder(storage: Storage, path: str, *, with_age: bool = False) -> _Holder | None:
     try:
         data = storage.read(path)
@@ -182,7 +176,7 @@ class TableLock(Lock):
         self._timeout_s = timeout_s
         self._poll_s = poll_s
         self._expire_minutes = expire_minutes
-        self._clock = _clock(files.storage)
+        self._clock = clock_of(files.storage)
         self._token: str | None = None
         self._pid = 0
         self.path = f"{folder or files.path('.hoodie')}/lock"
@@ -425,7 +419,7 @@ class StorageLock(Lock):
         self._validity_ms, self._renew_s = int(validity_s * 1000), renew_s
         self._now_ms = now_ms
         self._timeout_option = timeout_option
-        self._clock = _clock(files.storage)
+        self._clock = clock_of(files.storage)
         self._owner = str(uuid.uuid4())
         self._guard = threading.Lock()
         self._lease: _Lease | None = None

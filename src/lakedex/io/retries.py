@@ -20,7 +20,16 @@ from typing import TypeVar
 
 from lakedex.io.object_store import Failure, RequestError
 
-__all__ = ["MIN_TRIES", "OPERATION_SECONDS", "REQUEST_SECONDS", "Clock", "Retries", "one_operation", "with_one_budget"]
+__all__ = [
+    "MIN_TRIES",
+    "OPERATION_SECONDS",
+    "REQUEST_SECONDS",
+    "Clock",
+    "Retries",
+    "clock_of",
+    "one_operation",
+    "with_one_budget",
+]
 
 
 C = TypeVar("C", bound=type)
@@ -62,6 +71,12 @@ class Clock:
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     chance: Callable[[float, float], float] = random.uniform
+
+
+def clock_of(storage: object) -> Clock:
+    """The clock of a storage that has one, else the system's."""
+    found: Clock | None = getattr(storage, "clock", None)
+    return found or Clock()
 
 
 class _Budget:

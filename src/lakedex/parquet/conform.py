@@ -115,16 +115,19 @@ def conform_stored(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """
     for place, (name, array) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         wanted = target.get_field_index(name)
+        if wanted < 0:
+            continue
+        kind = target.field(wanted).type
         is_plain = pa.types.is_integer(array.type) or pa.types.is_date32(array.type)
-        if wanted >= 0 and is_plain and pa.types.is_string(target.field(wanted).type):
+        if is_plain and pa.types.is_string(kind):
             batch = batch.set_column(place, name, array.cast(pa.string()))
-        elif wanted >= 0 and _has_enum(array.type, target.field(wanted).type):
-            batch = batch.set_column(place, name, _enum_text(array, target.field(wanted).type))
-        elif wanted >= 0 and _was_promoted(array.type, target.field(wanted).type):
+        elif _has_enum(array.type, kind):
+            batch = batch.set_column(place, name, _enum_text(array, kind))
+        elif _was_promoted(array.type, kind):
             raise UnsupportedFeatureError(
-                f"column {name!r} is {array.type} in older files and {target.field(wanted).type} in the table, which "
-                "does not hold all such numbers exactly, so lakedex does not read them; Spark does (to_df), and Hudi "
-                "can write the rows again",
+                f"column {name!r} is {array.type} in older files and {kind} in the table, which does not hold all "
+                "such numbers exactly, so lakedex does not read them; Spark does (to_df), and Hudi can write the rows "
+                "again",
                 feature="columns that were promoted with loss",
             )
     return conform(batch, target)

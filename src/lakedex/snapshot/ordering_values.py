@@ -14,13 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakedex.codec.column_bounds import DECIMAL_SCALE
 from lakedex.errors import UnsupportedFeatureError
 from lakedex.types import BoolArray, IntArray, decimal_of
 
 __all__ = ["compare", "delete_values", "is_true", "ranks", "sortable"]
-
-
-_WRAPPER_SCALE = 15
 
 
 _INTEGERS = ("Int", "Long", "Date", "TimestampMicros", "TimeMicros", "LocalDate")
@@ -124,7 +122,7 @@ def _value(name: str, value: Any, kind: pa.DataType, path: str) -> Any:
     if name in ("Float", "Double", "Int", "Long") and pa.types.is_floating(kind):
         return float(value)
     if name == "Decimal" and pa.types.is_decimal(kind):
-        return decimal_of(int.from_bytes(value, "big", signed=True), _WRAPPER_SCALE)
+        return decimal_of(int.from_bytes(value, "big", signed=True), DECIMAL_SCALE)
     same = (
         (name == "String" and pa.types.is_string(kind))
         or (name == "Boolean" and pa.types.is_boolean(kind))

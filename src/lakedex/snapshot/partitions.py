@@ -21,7 +21,7 @@ from lakedex.errors import InvalidInputError, UnsupportedFeatureError
 from lakedex.layout.keys import KeyGenerator, field_column, value_text
 from lakedex.lossless_cast import assigned_value
 from lakedex.parquet.base_file_reader import iter_base_file
-from lakedex.snapshot.schema import require_columns
+from lakedex.snapshot.schema import require_columns, root_columns
 from lakedex.snapshot.snapshot import Snapshot
 from lakedex.timeline.table_config import TableConfig
 from lakedex.types import PARTITION_PATH, RECORD_KEY
@@ -42,7 +42,7 @@ _ROWS = 1024
 
 def stored_rows(snapshot: Snapshot, fields: Iterable[str]) -> tuple[str, pa.RecordBatch] | None:
     """Path and first rows of a base file that has some fields, with their keys and paths; None if there is none."""
-    columns = list(dict.fromkeys(field if field in snapshot.schema.names else field.split(".")[0] for field in fields))
+    columns = root_columns(snapshot.schema, fields)
     wanted = [RECORD_KEY, PARTITION_PATH, *columns]
     for base in snapshot.base_files():
         path = snapshot.files.path(base.relative_path)

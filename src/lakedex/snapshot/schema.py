@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from lakedex.errors import InvalidInputError
 from lakedex.lossless_cast import match_names
 from lakedex.types import META_COLUMNS
 
-__all__ = ["LATEST_SCHEMA", "moved_names", "nearest", "read_columns", "require_columns", "spelled"]
+__all__ = ["LATEST_SCHEMA", "moved_names", "nearest", "read_columns", "require_columns", "root_columns", "spelled"]
 
 
 LATEST_SCHEMA: Final = "latest_schema"
@@ -109,6 +109,11 @@ def require_columns(
                 )
             kind = fields[names.index(found)].type
             fields, case = list(kind) if pa.types.is_struct(kind) else [], case_sensitive
+
+
+def root_columns(schema: pa.Schema, fields: Iterable[str]) -> tuple[str, ...]:
+    """The columns that fields are or lie in, each once."""
+    return tuple(dict.fromkeys(name if name in schema.names else name.split(".")[0] for name in fields))
 
 
 def spelled(schema: pa.Schema, columns: Sequence[str], case_sensitive: bool) -> pa.Schema:

@@ -128,16 +128,18 @@ def cluster(
 ) -> ClusteringResult:
     """Plan a clustering and run it; see :meth:`lakedex.Maintenance.cluster`."""
     ctx = WriteContext.begin(options)
-    before = handle.snapshot()
-    require_writable(before.config)
     if instant is not None:
         if order_by or zorder or max_file_bytes or where is not None or partitions is not None or plan_only:
             raise InvalidInputError("cluster: instant= runs a plan as it is; give no other argument with it")
         if dry_run:
-            found, plan = pending_clustering(before, instant)
-            return replace(_of_plan(before, found.requested, plan, ctx), dry_run=True)
+            now = handle.snapshot()
+            require_writable(now.config)
+            _, plan = pending_clustering(now, instant)
+            return replace(_of_plan(now, instant, plan, ctx), dry_run=True)
         found, plan = ready_clustering(handle, options, instant)
         return _run(handle, options, found, plan, ctx)
+    before = handle.snapshot()
+    require_writable(before.config)
     request = _request(before, options, order_by, zorder, max_file_bytes, partitions)
     if where is not None:
         chosen = _slices_under(handle, session, before, where)

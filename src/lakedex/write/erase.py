@@ -32,6 +32,7 @@ from lakedex.printing import printable
 from lakedex.reports import Report, TaggingReport, WriteResult, counted
 from lakedex.scan.plan import ScanPlan
 from lakedex.scan.scan import Scan
+from lakedex.snapshot.schema import root_columns
 from lakedex.snapshot.snapshot import Snapshot, TableContext
 from lakedex.tagging.candidates import find_key_ranges
 from lakedex.tagging.keyed_rows import FILE, KEY, PARTITION
@@ -407,7 +408,7 @@ def _key_frame(handle: TableContext, keys: Any) -> Any:
     require_record_key(snapshot, "delete by keys", "delete with a condition: delete(where=…)")
     fields, items = snapshot.config.record_key_fields, list(keys)
     schema = snapshot.schema
-    roots = tuple(dict.fromkeys(name if name in schema.names else name.partition(".")[0] for name in fields))
+    roots = root_columns(schema, fields)
     if not all(name in schema.names for name in roots):
         raise InvalidInputError(f"{snapshot.files}: the table has no rows yet; give a frame with {', '.join(fields)}")
     if not items:
